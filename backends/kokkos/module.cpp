@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Kokkos backend: Kokkos is linked into this module, hidden, and nobody else's business.
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <limits>
+#include <string>
+
+#include "backends/kokkos/driver.hpp"
+#include "backends/kokkos/policy.hpp"
+#include "core/backend.hpp"
+
+namespace tilemamba::kokkos {
+
+namespace {
+
+/// This copy of Kokkos lives from its first use to the end of the process.
+void initialize() {
+  struct Lifetime {
+    Lifetime() { Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true)); }
+    ~Lifetime() { Kokkos::finalize(); }
+    Lifetime(const Lifetime&) = delete;
+    Lifetime& operator=(const Lifetime&) = delete;
+  };
+  static const Lifetime lifetime;
+}
+
+Extents extents_of(const Problem& problem, const Plan& plan) {
+  return {padded(plan.arrangement.chunk), padded(plan.channels), padded(static_cast<int>(problem.state))};
+}
+
+template <class Space>
+class KokkosExecutable : public Executable {
+ public:
+  KokkosExecutable(const Problem& problem, const Plan& plan) : problem_(problem), plan_(plan), launcher_{Space(), extents_of(problem, plan)} {
+    // A call without tensors is enough to know how a launch's tiles are laid out.
+    kernels::Call call;
+    call.heads = static_cast<int>(problem.heads);
+    call.groups = static_cast<int>(problem.groups);
+    call.head_dim = static_cast<int>(problem.head_dim);
+    call.sequences.slots = 1;
+    std::size_t most = 0;
+    schedule(call, [&]<class Body>(const kernels::Call&, const kernels::HeadBlocks& heads) {
+      most = std::max(most, scratch_bytes<Space, Body>(launcher_.extents, heads));
+    });
+    reserve_scratch(launcher_, most);
+  }
+
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
+    schedule(kernels::lower(arguments, problem_, plan_.arrangement, workspace), launcher_);
+    launcher_.space.fence();
+    return {};
+  } catch (const std::exception& fault) {
+    return {ErrorCode::backend_failure, fault.what()};
+  }
+
+ private:
+  template <class Launch>
+  void schedule(const kernels::Call& call, Launch&& launch) const {
+    using W = Worker<Space>;
+    const kernels::HeadBlocks heads(call, plan_.channels, plan_.workers);
+    plan_.arrangement.schedule == Schedule::fused ? kernels::walk::fused<W>(call, heads, launch)
+                                                  : kernels::walk::staged<W>(call, heads, launch);
+  }
+
+  Problem problem_;
+  Plan plan_;
+  Launcher<Space> launcher_;
+};
+
+template <class Space>
+class KokkosBackend : public Backend {
+ public:
+  explicit KokkosBackend(std::string_view name) : name_(name) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+
+  [[nodiscard]] Probe probe() const override {
+    initialize();
+    const int threads = Space().concurrency();
+    const std::string version = std::to_string(KOKKOS_VERSION_MAJOR) + "." + std::to_string(KOKKOS_VERSION_MINOR) + "." + std::to_string(KOKKOS_VERSION_PATCH);
+    return {true, "Kokkos " + version, {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads")}};
+  }
+
+  [[nodiscard]] std::string cannot_address(const Device& device) const override {
+    return device.kind == DeviceKind::cpu ? "" : "it runs on the CPU and cannot address that device's memory";
+  }
+
+  [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
+    std::vector<Offer> result;
+    for (const Policy& policy : policies) {
+      const kernels::WorkspaceLayout layout(problem, plan_of(problem, policy).arrangement);
+      const bool fits = (layout.slots + problem.sequences()) * problem.heads <= std::numeric_limits<int>::max();
+      result.push_back({policy.schedule, policy.name, fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
+    }
+    std::swap(result[0], result[default_policy(problem)]);
+    return result;
+  }
+
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const override try {
+    initialize();
+    for (const Policy& policy : policies) {
+      if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
+      return std::make_unique<KokkosExecutable<Space>>(problem, plan_of(problem, policy));
+    }
+    outcome.message = "it has no policy " + std::string(offer.policy);
+    return nullptr;
+  } catch (const std::exception& fault) {
+    outcome.message = fault.what();
+    return nullptr;
+  }
+
+  [[nodiscard]] void* allocate(const Device&, std::size_t bytes) const noexcept override {
+    return bytes > std::numeric_limits<std::size_t>::max() - 255 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  }
+  void release(const Device&, void* memory) const noexcept override { std::free(memory); }
+
+ private:
+  std::string_view name_;
+};
+
+}  // namespace
+
+}  // namespace tilemamba::kokkos
+
+extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilemamba_backend_module() {
+  using namespace tilemamba;
+#if defined(KOKKOS_ENABLE_OPENMP)
+  static const kokkos::KokkosBackend<Kokkos::OpenMP> openmp("kokkos-openmp");
+#endif
+#if defined(KOKKOS_ENABLE_SERIAL)
+  static const kokkos::KokkosBackend<Kokkos::Serial> serial("kokkos-serial");
+#endif
+  static const Backend* const backends[] = {
+#if defined(KOKKOS_ENABLE_OPENMP)
+      &openmp,
+#endif
+#if defined(KOKKOS_ENABLE_SERIAL)
+      &serial,
+#endif
+  };
+  static const Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};
+  return &module;
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The tile operations on a Kokkos team, generic over the execution space.
+///
+/// Every tile is an array in the team's scratch memory, rows padded to whole vectors. On a CPU a team is one thread, its loops
+/// run over vectors, and the tiles of a block stay in the core's cache; on a GPU the same loops are spread over the team's
+/// threads. All arithmetic is fp32, whatever the tensors hold: they are converted tile by tile, on the way in and out.
+///
+/// States, and operands made of them, are kept transposed (n outside, p inside): then every one of the four products has an
+/// innermost loop over contiguous columns, and only B is needed both ways round.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <type_traits>
+
+#include "core/tile/concepts.hpp"
+#include "core/tile/scalar.hpp"
+#include "core/tile/tile.hpp"
+#include "core/tile/view.hpp"
+
+namespace tilemamba::kokkos {
+
+using tile::N;
+using tile::P;
+using tile::Part;
+using tile::Q;
+
+/// Rows and columns of tiles are padded to a multiple of this.
+inline constexpr int padding = 16;
+TILEMAMBA_FN constexpr int padded(int extent) {
+  return (extent + padding - 1) / padding * padding;
+}
+
+/// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`.
+template <bool on_host>
+struct Register {
+  static constexpr int rows = 4, columns = 1, lanes = 1;
+  using Vector = float;
+};
+template <>
+struct Register<true> {
+#if defined(__AVX512F__)
+  static constexpr int rows = 8, columns = 16, lanes = 16;
+#elif defined(__AVX__)
+  static constexpr int rows = 4, columns = 16, lanes = 8;
+#else
+  static constexpr int rows = 2, columns = 16, lanes = 4;
+#endif
+  using Vector __attribute__((vector_size(lanes * sizeof(float)), may_alias)) = float;
+};
+
+/// Hands out scratch memory; over a null pointer it only counts.
+struct Scratch {
+  char* base = nullptr;
+  std::size_t used = 0;
+
+  KOKKOS_FUNCTION float* take(int elements) {
+    const std::size_t offset = used;
+    used += (static_cast<std::size_t>(elements) * sizeof(float) + 63) / 64 * 64;
+    return reinterpret_cast<float*>(base + offset);
+  }
+};
+
+/// The extents of a problem's tiles under a policy, padded.
+struct Extents {
+  int chunk, channels, state;
+};
+
+/// What every tile is: `height` rows of `width` contiguous elements. A copy is the same tile.
+struct Matrix {
+  float* data = nullptr;
+  int height = 0, width = 0;
+  [[nodiscard]] TILEMAMBA_FN float& at(int row, int column) const { return data[row * width + column]; }
+};
+
+/// Calls f with a function that loads an element of this dtype, so that the loops inside f are compiled for each.
+template <class F>
+TILEMAMBA_FN void with_loads(const void* data, DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32: f([p = static_cast<const float*>(data)](std::int64_t i) { return p[i]; }); break;
+    case DType::f16: f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_f16(p[i]); }); break;
+    case DType::bf16: f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_bf16(p[i]); }); break;
+    case DType::i32: break;
+  }
+}
+template <class F>
+TILEMAMBA_FN void with_stores(void* data, DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32: f([p = static_cast<float*>(data)](std::int64_t i, float v) { p[i] = v; }); break;
+    case DType::f16: f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_f16(v); }); break;
+    case DType::bf16: f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_bf16(v); }); break;
+    case DType::i32: break;
+  }
+}
+
+template <class Space>
+struct Worker {
+  using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
+  using Block = Register<on_host>;
+  static constexpr int most_workers = 4;
+
+  const Member* team;
+  Scratch scratch;
+  Extents extents;
+
+  template <class Axis>
+  [[nodiscard]] TILEMAMBA_FN int extent() const {
+    if constexpr (std::is_same_v<Axis, Q>) return extents.chunk;
+    if constexpr (std::is_same_v<Axis, P>) return extents.channels;
+    if constexpr (std::is_same_v<Axis, N>) return extents.state;
+  }
+  TILEMAMBA_FN Matrix take(int height, int width) { return {scratch.take(height * width), height, width}; }
+
+  // ------------------------------------------------------------------------------------------------------------------ types
+  /// A tile that lies as its axes say.
+  template <class Row, class Column>
+  struct Plain : Matrix {
+    Plain() = default;
+    TILEMAMBA_FN explicit Plain(Worker& w) : Matrix(w.take(w.template extent<Row>(), w.template extent<Column>())) {}
+  };
+  /// A tile that lies the other way round.
+  template <class Row, class Column>
+  struct Transposed : Matrix {
+    Transposed() = default;
+    TILEMAMBA_FN explicit Transposed(Worker& w) : Matrix(w.take(w.template extent<Column>(), w.template extent<Row>())) {}
+  };
+  /// A tile that is multiplied both ways round.
+  template <class Row, class Column>
+  struct Twice : Plain<Row, Column> {
+    Transposed<Row, Column> transposed;
+    Twice() = default;
+    TILEMAMBA_FN explicit Twice(Worker& w) : Plain<Row, Column>(w), transposed(w) {}
+  };
+  /// x itself, or a copy with something changed.
+  template <class Row, class Column>
+  struct CopyOrAlias : Matrix {
+    float* own = nullptr;
+    CopyOrAlias() = default;
+    TILEMAMBA_FN explicit CopyOrAlias(Worker& w) : Matrix(w.take(w.template extent<Row>(), w.template extent<Column>())), own(data) {}
+  };
+  /// Another tile under another name.
+  struct Alias : Matrix {
+    Alias() = default;
+    TILEMAMBA_FN explicit Alias(Worker&) {}
+  };
+
+  template <class Row, class Column, unsigned uses>
+  using Shared = std::conditional_t<(uses & tile::as_Bt) != 0, Twice<Row, Column>, Plain<Row, Column>>;
+  template <class Row, class Column, Part part = Part::full>
+  using Accumulator = Plain<Row, Column>;
+  template <class Row, class Column, unsigned use, Part part = Part::full>
+  using Operand = std::conditional_t<use == tile::as_Bt, Transposed<Row, Column>,
+                                     std::conditional_t<use == tile::as_B, CopyOrAlias<Row, Column>, Plain<Row, Column>>>;
+  template <class Row, class Column>
+  using Leaving = Alias;
+  template <class Row, class Column>
+  using State = Transposed<Row, Column>;
+
+  template <class Axis>
+  struct Vector {
+    float* data = nullptr;
+    int height = 0, width = 1;
+    Vector() = default;
+    TILEMAMBA_FN explicit Vector(Worker& w) : data(w.scratch.take(w.template extent<Axis>())), height(w.template extent<Axis>()) {}
+    [[nodiscard]] TILEMAMBA_FN float& at(int row, int) const { return data[row]; }
+  };
+  template <class Axis>
+  struct Ordinals {
+    int* data = nullptr;
+    int height = 0;
+    Ordinals() = default;
+    TILEMAMBA_FN explicit Ordinals(Worker& w)
+        : data(reinterpret_cast<int*>(w.scratch.take(w.template extent<Axis>()))), height(w.template extent<Axis>()) {}
+    [[nodiscard]] TILEMAMBA_FN int& at(int row, int) const { return data[row]; }
+  };
+  struct DecayTable {
+    DecayTable() = default;
+    TILEMAMBA_FN explicit DecayTable(Worker&) {}
+  };
+  /// Products are done when they return.
+  struct [[nodiscard]] Token {};
+  template <class... Later>
+  TILEMAMBA_FN void wait(const Token&, const Later&...) const {}
+
+  // ------------------------------------------------------------------------------------------------------------------ loops
+  /// f(i), the team's threads sharing the work.
+  template <class F>
+  TILEMAMBA_FN void each(int count, const F& f) const {
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(*team, count), f);
+    team->team_barrier();
+  }
+  /// f(row, column), columns inside.
+  template <class F>
+  TILEMAMBA_FN void each(int height, int width, const F& f) const {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(*team, height), [&](int row) {
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(*team, width), [&](int column) { f(row, column); });
+    });
+    team->team_barrier();
+  }
+  /// f(), by one thread.
+  template <class F>
+  TILEMAMBA_FN void once(const F& f) const {
+    Kokkos::single(Kokkos::PerTeam(*team), f);
+    team->team_barrier();
+  }
+
+  // -------------------------------------------------------------------------------------------------------- from and to memory
+  template <class T>
+  TILEMAMBA_FN void get_rows(const T& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+    const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
+    const int width = view.width - slice.channel;
+    with_loads(view.data, view.dtype, [&](const auto& load) {
+      each(out.height, out.width, [&](int i, int j) {
+        out.at(i, j) = i < tokens.count && j < width ? load(origin + i * view.token_stride + j) : 0.0f;
+      });
+    });
+  }
+  template <class Row, class Column>
+  TILEMAMBA_FN void get(Plain<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+    get_rows(out, view, tokens, slice);
+  }
+  template <class Row, class Column>
+  TILEMAMBA_FN void get(Twice<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+    get_rows(out, view, tokens, slice);
+    const Matrix turned = out.transposed;
+    each(turned.height, turned.width, [&](int n, int q) { turned.at(n, q) = out.at(q, n); });
+  }
+  TILEMAMBA_FN void get(Vector<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens, int head) const {
+    const std::int64_t origin = view.offset(tokens, head, 0);
+    each(out.height, [&](int i) {
+      out.data[i] = i < tokens.count ? tile::load(view.data, view.dtype, origin + i * view.token_stride) : 0.0f;
+    });
+  }
+  TILEMAMBA_FN void get(Vector<Q>& out, const tile::ChunkVectors& view, std::int64_t unit, int head) const {
+    const float* from = view.at(unit, head);
+    each(out.height, [&](int i) { out.data[i] = from[i]; });
+  }
+  TILEMAMBA_FN void get(Transposed<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                        const tile::Slice& slice) const {
+    if (!view.given) return zero(out);
+    const std::int64_t origin = view.offset(batch, index, slice);
+    const int channels = view.channels - slice.channel;
+    with_loads(view.data, view.dtype, [&](const auto& load) {
+      each(out.height, out.width, [&](int n, int p) {
+        out.at(n, p) = n < view.width && p < channels ? load(origin + p * view.channel_stride + n) : 0.0f;
+      });
+    });
+  }
+  TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice, const Matrix& in) const {
+    const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
+    const int width = in.width < view.width - slice.channel ? in.width : view.width - slice.channel;
+    with_stores(view.data, view.dtype, [&](const auto& store) {
+      each(tokens.count, width, [&](int i, int j) { store(origin + i * view.token_stride + j, in.at(i, j)); });
+    });
+  }
+  TILEMAMBA_FN void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
+                        const Transposed<P, N>& in) const {
+    const std::int64_t origin = view.offset(batch, index, slice);
+    const int channels = in.width < view.channels - slice.channel ? in.width : view.channels - slice.channel;
+    with_stores(view.data, view.dtype, [&](const auto& store) {
+      each(channels, view.width, [&](int p, int n) { store(origin + p * view.channel_stride + n, in.at(n, p)); });
+    });
+  }
+  TILEMAMBA_FN void put(const tile::ChunkVectors& view, std::int64_t unit, int head, const Vector<Q>& in) const {
+    float* to = view.at(unit, head);
+    each(in.height, [&](int i) { to[i] = in.data[i]; });
+  }
+  TILEMAMBA_FN void put(const tile::ChunkVectors& view, std::int64_t unit, int head, float value) const {
+    once([&] { *view.at(unit, head) = value; });
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------- elementwise
+  template <class V>
+  TILEMAMBA_FN static auto value(const tile::Rows<V>& argument, int row, int) { return argument.vector.at(row, 0); }
+  template <class V>
+  TILEMAMBA_FN static auto value(const tile::Columns<V>& argument, int, int column) { return argument.vector.at(column, 0); }
+  template <class T>
+  TILEMAMBA_FN static float value(const tile::Same<T>& argument, int row, int column) { return argument.tile.at(row, column); }
+  TILEMAMBA_FN static bool value(const tile::Inside& argument, int row, int) { return row < argument.count; }
+
+  template <class T, class F, class... Arguments>
+  TILEMAMBA_FN void map(T& target, const F& f, const Arguments&... arguments) const {
+    each(target.height, target.width, [&](int i, int j) { target.at(i, j) = f(target.at(i, j), value(arguments, i, j)...); });
+  }
+  template <class F, class... Arguments>
+  TILEMAMBA_FN void map(Vector<Q>& target, const F& f, const Arguments&... arguments) const {
+    each(target.height, [&](int i) { target.data[i] = f(target.data[i], value(arguments, i, 0)...); });
+  }
+  template <class T>
+  TILEMAMBA_FN void zero(T& target) const {
+    each(target.height, target.width, [&](int i, int j) { target.at(i, j) = 0.0f; });
+  }
+  template <class Row, class Column, class F, class... Arguments>
+  TILEMAMBA_FN void operand(Plain<Row, Column>& out, const Plain<Row, Column>& source, const F& f, const Arguments&... arguments) const {
+    each(out.height, out.width, [&](int i, int j) { out.at(i, j) = f(source.at(i, j), value(arguments, i, j)...); });
+  }
+  TILEMAMBA_FN void operand(Transposed<P, N>& out, const Transposed<P, N>& source) const {
+    each(out.height, out.width, [&](int n, int p) { out.at(n, p) = source.at(n, p); });
+  }
+  template <class Row, class Column, class F>
+  TILEMAMBA_FN void operand_if(bool condition, CopyOrAlias<Row, Column>& out, const Plain<Row, Column>& source, const F& f) const {
+    out.data = condition ? out.own : source.data;
+    if (condition) each(out.height, out.width, [&](int i, int j) { out.at(i, j) = f(source.at(i, j)); });
+  }
+  TILEMAMBA_FN void narrow(Alias& out, const Matrix& source) const { static_cast<Matrix&>(out) = source; }
+
+  // --------------------------------------------------------------------------------------------------------------- along a chunk
+  TILEMAMBA_FN void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
+    once([&] {
+      for (int i = 1; i < v.height; ++i) v.data[i] += document.data[i] == document.data[i - 1] ? v.data[i - 1] : 0.0f;
+    });
+  }
+  TILEMAMBA_FN void scan_back(Vector<Q>& v) const {
+    once([&] {
+      float sum = 0.0f;
+      for (int i = v.height - 1; i >= 0; --i) {
+        const float here = v.data[i];
+        v.data[i] = sum;
+        sum += here;
+      }
+    });
+  }
+  TILEMAMBA_FN void scan_changes(Ordinals<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens) const {
+    if (!view.given) {
+      each(out.height, [&](int i) { out.data[i] = 0; });
+      return;
+    }
+    const auto* id = static_cast<const std::int32_t*>(view.data) + view.offset(tokens, 0, 0);
+    once([&] {
+      int changes = 0;
+      for (int i = 0; i < out.height; ++i) {
+        const bool has_previous = i > 0 || !tokens.begins;
+        if (i < tokens.count && has_previous) changes += id[i * view.token_stride] != id[(i - 1) * view.token_stride];
+        out.data[i] = changes;
+      }
+    });
+  }
+  template <class V>
+  [[nodiscard]] TILEMAMBA_FN auto last(const V& v) const {
+    return v.data[v.height - 1];
+  }
+
+  // ------------------------------------------------------------------------------------------------------------ operations by name
+  TILEMAMBA_FN void decay(Transposed<P, N>& S, float factor) const {
+    map(S, [=](float s) { return tile::weigh(s, factor); });
+  }
+  TILEMAMBA_FN void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
+
+  /// The exponents cum_i - cum_j are summed down each column instead of being subtracted: nothing cancels, and a document's
+  /// start sets them to minus infinity. Above the diagonal block of a row nothing is written, and nothing is read by mma_AB.
+  TILEMAMBA_FN void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&, const Vector<Q>& delta,
+                                 const Ordinals<Q>& document, const DecayTable&, float rate, const tile::HeadView&, int) const {
+    constexpr int width = Block::columns;
+    each(out.width / width, [&](int block) {
+      const int first = block * width;
+      const int top = first / padding * padding;
+      float exponent[width] = {};
+      for (int i = top; i < out.height; ++i) {
+        const float step = delta.data[i] * rate;
+        const bool starts = i > 0 && document.data[i] != document.data[i - 1];
+        for (int k = 0; k < width; ++k) {
+          const int j = first + k;
+          exponent[k] = i <= j ? 0.0f : (starts ? tile::minus_infinity : exponent[k] + step);
+          const float left = tile::select(j <= i, tile::exp2(exponent[k]) * delta.data[j], 0.0f);
+          out.at(i, j) = tile::weigh(scores.at(i, j), left);
+        }
+      }
+    });
+  }
+
+  TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const Plain<Q, P>& x, const tile::HeadView& D, const tile::Slice& slice) const {
+    if (!D.given) return;
+    const std::int64_t origin = slice.head * D.head_stride;
+    const int last = D.width - 1 - slice.channel;  // for the padding beyond it, and D of one value a head
+    with_loads(D.data, D.dtype, [&](const auto& load) {
+      each(y.height, y.width, [&](int i, int p) {
+        y.at(i, p) += load(origin + (slice.channel + (p < last ? p : last)) * D.channel_stride) * x.at(i, p);
+      });
+    });
+  }
+
+  // ------------------------------------------------------------------------------------------------------------------- products
+  /// An operand as the inner loop reads it: element (row, k) at data[row * row_stride + k * depth_stride].
+  struct Left {
+    const float* data;
+    int row_stride, depth_stride;
+  };
+  /// Which part of a product is not worth computing.
+  enum class Trim { none, upper_result, upper_left };
+
+  /// out = [out +] left * right, the depth being right's height.
+  template <bool add, Trim trim>
+  TILEMAMBA_FN Token product(const Matrix& out, const Left& left, const Matrix& right) const {
+    constexpr int rows = Block::rows, columns = Block::columns, lanes = Block::lanes, vectors = columns / lanes;
+    using Lanes = typename Block::Vector;
+    const int across = out.width / columns;
+    each(out.height / rows * across, [&](int index) {
+      const int row = index / across * rows;
+      const int column = index % across * columns;
+      if (trim == Trim::upper_result && column >= row + rows) return;
+      const int depth = trim == Trim::upper_left ? row + rows : right.height;
+      Lanes sum[rows][vectors];
+      for (int r = 0; r < rows; ++r) {
+        for (int v = 0; v < vectors; ++v) {
+          sum[r][v] = add ? *reinterpret_cast<const Lanes*>(&out.at(row + r, column + v * lanes)) : Lanes{};
+        }
+      }
+      const float* l = left.data + row * left.row_stride;
+      const float* b = right.data + column;
+      for (int k = 0; k < depth; ++k) {
+        for (int r = 0; r < rows; ++r) {
+          for (int v = 0; v < vectors; ++v) sum[r][v] += l[r * left.row_stride] * *reinterpret_cast<const Lanes*>(b + v * lanes);
+        }
+        l += left.depth_stride;
+        b += right.width;
+      }
+      for (int r = 0; r < rows; ++r) {
+        for (int v = 0; v < vectors; ++v) *reinterpret_cast<Lanes*>(&out.at(row + r, column + v * lanes)) = sum[r][v];
+      }
+    });
+    return {};
+  }
+  TILEMAMBA_FN static Left rows_of(const Matrix& a) { return {a.data, a.width, 1}; }
+  TILEMAMBA_FN static Left columns_of(const Matrix& a) { return {a.data, 1, a.width}; }
+
+  /// scores = C B^T
+  TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, Q>> scores, const Plain<Q, N>& C, const Twice<Q, N>& B) const {
+    return product<false, Trim::upper_result>(scores.target, rows_of(C), B.transposed);
+  }
+  /// y = C S^T
+  TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, P>> y, const Plain<Q, N>& C, const Transposed<P, N>& S) const {
+    return product<false, Trim::none>(y.target, rows_of(C), S);
+  }
+  /// y = y + decayed x
+  TILEMAMBA_FN Token mma_AB(tile::Add<Plain<Q, P>> y, const Plain<Q, Q>& decayed, const CopyOrAlias<Q, P>& x) const {
+    return product<true, Trim::upper_left>(y.target, rows_of(decayed), x);
+  }
+  /// S = S + weighted^T B, with S transposed: S^T = S^T + B^T weighted
+  TILEMAMBA_FN Token mma_AtB(tile::Add<Transposed<P, N>> S, const Plain<Q, P>& weighted, const Twice<Q, N>& B) const {
+    return product<true, Trim::none>(S.target, columns_of(B), weighted);
+  }
+};
+
+}  // namespace tilemamba::kokkos

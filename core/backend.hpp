@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Where the library ends and a backend begins. A backend is a class in a module, a shared object of its own that is loaded when
+/// it is first asked for; it uses headers of core/ and kernels/ only and no symbol of the library, and no exception leaves it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tilemamba/tilemamba.hpp>
+
+namespace tilemamba {
+
+/// Can this backend run here, and on what?
+struct Probe {
+  bool can_run = false;
+  std::string reason;  ///< why not; or a word on what it is
+  std::vector<std::string> devices;
+};
+
+/// One way in which a backend could run a problem.
+struct Offer {
+  Schedule schedule = Schedule::automatic;
+  std::string_view policy;  ///< the name of its tile configuration; lives as long as the module
+  std::string refusal;      ///< empty: can run
+  std::size_t workspace_bytes = 0;
+};
+
+/// How a backend's work ended; `message` is empty when it went well.
+struct Outcome {
+  ErrorCode code = ErrorCode::backend_failure;
+  std::string message;
+};
+
+/// A problem made ready to run.
+class Executable {
+ public:
+  Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+  virtual ~Executable() = default;
+  /// The arguments are those of the problem, the workspace is large enough. Allocates nothing; safe from several threads.
+  [[nodiscard]] virtual Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept = 0;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual Probe probe() const = 0;
+  /// Empty: its code can read and write that device's memory. Else why not.
+  [[nodiscard]] virtual std::string cannot_address(const Device& device) const = 0;
+  /// Every schedule and policy, the default first among those that do not refuse.
+  [[nodiscard]] virtual std::vector<Offer> offers(const Problem& problem) const = 0;
+  /// Makes an offer ready: what a first launch would load or reserve is done here. Null and the outcome if it cannot.
+  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const = 0;
+  /// Memory of the device, aligned to 256 bytes, for the one-call form; null if there is none left.
+  [[nodiscard]] virtual void* allocate(const Device& device, std::size_t bytes) const noexcept = 0;
+  virtual void release(const Device& device, void* memory) const noexcept = 0;
+};
+
+/// What a module shows.
+struct Module {
+  const char* library_version;  ///< must equal the library's own
+  const Backend* const* backends;
+  std::size_t count;
+};
+inline constexpr const char* module_symbol = "tilemamba_backend_module";
+using ModuleFunction = const Module*();
+
+}  // namespace tilemamba

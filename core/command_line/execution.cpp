@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/command_line/execution.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tilemamba::command_line {
+
+Execution::Execution(Plan plan, const Arguments& host)
+    : plan_(std::move(plan)), arguments_(host), workspace_(plan_.workspace_bytes()) {
+  const Device device = plan_.problem().device;
+  if (device.kind != DeviceKind::cpu) {
+    throw Error(ErrorCode::unsupported, fmt::format("the command line cannot bring tensors to {}", to_string(device)));
+  }
+}
+
+void Execution::run() {
+  plan_.execute(arguments_, workspace_.data(), workspace_.bytes());
+}
+
+bool honours(const Choice& choice, std::string_view backend, Schedule schedule, std::string_view policy) {
+  // A family's members are named after it: kokkos and kokkos-openmp.
+  return (choice.backend.empty() || backend == choice.backend || backend.starts_with(choice.backend + "-")) &&
+         (choice.schedule == Schedule::automatic || schedule == choice.schedule) &&
+         (choice.policy.empty() || policy == choice.policy);
+}
+
+std::string describe(const Plan& plan) {
+  return fmt::format("{}, {}, {}", plan.backend(), name(plan.schedule()), plan.policy());
+}
+
+void require_intact(const Execution& execution, const golden::GuardedOutputs& outputs) {
+  std::string damage = outputs.damage();
+  if (!execution.workspace_intact()) damage += damage.empty() ? "the workspace" : ", the workspace";
+  if (damage.empty()) return;
+  throw Error(ErrorCode::backend_failure,
+              fmt::format("{} wrote outside of the memory it was given, beside {}", describe(execution.plan()), damage));
+}
+
+}  // namespace tilemamba::command_line

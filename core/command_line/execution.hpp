@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Running a plan on tensors that are in host memory.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <tilemamba/tilemamba.hpp>
+
+#include "core/golden.hpp"
+
+namespace tilemamba::command_line {
+
+/// A plan, a call's tensors where the plan's device can reach them, and a workspace of its own. This is the one place that knows how
+/// bytes get to a device and back; for a CPU the host's tensors are used as they are.
+class Execution {
+ public:
+  /// @param host the call, outputs included, in host memory; what it points to must outlive this object.
+  /// @throws Error unsupported if the plan's device is none that this program can reach; out_of_memory.
+  Execution(Plan plan, const Arguments& host);
+
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+  /// Executes the plan once and returns when it is done.
+  void run();
+  /// Brings the outputs to where the host has them.
+  void fetch() {}
+  /// Whether nothing was written beside the workspace.
+  [[nodiscard]] bool workspace_intact() const noexcept { return workspace_.intact(); }
+
+ private:
+  Plan plan_;
+  Arguments arguments_;
+  golden::GuardedMemory workspace_;  ///< full of NaN at first: a kernel that reads what it has not written shows it
+};
+
+/// Whether a backend, schedule and policy are what `choice` asks for: what it leaves empty may be anything, and a family stands for its
+/// members.
+[[nodiscard]] bool honours(const Choice& choice, std::string_view backend, Schedule schedule, std::string_view policy);
+
+/// What a plan decided, for messages: "kokkos-openmp, fused, q64".
+[[nodiscard]] std::string describe(const Plan& plan);
+
+/// @throws Error backend_failure naming the outputs, or the workspace, beside which something was written.
+void require_intact(const Execution& execution, const golden::GuardedOutputs& outputs);
+
+}  // namespace tilemamba::command_line

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/environment.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+
+namespace tilemamba {
+
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+}  // namespace
+
+Environment parse_environment(const std::function<const char*(const char*)>& variable) {
+  Environment result;
+  if (const char* value = variable("TILEMAMBA_BACKEND")) result.backend = trimmed(value);
+  if (const char* value = variable("TILEMAMBA_VERBOSE")) {
+    std::istringstream words{value};
+    for (std::string word; std::getline(words, word, ',');) {
+      word = trimmed(word);
+      if (word == "dispatch") {
+        result.verbose_dispatch = true;
+      } else if (!word.empty() && word != "0") {
+        result.warnings.push_back("TILEMAMBA_VERBOSE: '" + word + "' means nothing; valid: dispatch");
+      }
+    }
+  }
+  return result;
+}
+
+Environment environment() {
+  Environment result = parse_environment([](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
+  if (!result.warnings.empty()) {
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      for (const std::string& warning : result.warnings) std::fprintf(stderr, "tilemamba: %s\n", warning.c_str());
+    });
+  }
+  return result;
+}
+
+}  // namespace tilemamba

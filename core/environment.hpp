@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The environment variables that the library reads, all of them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tilemamba {
+
+struct Environment {
+  std::string backend;            ///< TILEMAMBA_BACKEND: a family or a member; empty: not set
+  bool verbose_dispatch = false;  ///< TILEMAMBA_VERBOSE=dispatch: print every candidate and its reason
+  std::vector<std::string> warnings;  ///< one line for each value that means nothing
+};
+
+/// Reads through `variable` (nullptr: not set), so that it can be tested.
+[[nodiscard]] Environment parse_environment(const std::function<const char*(const char*)>& variable);
+
+/// The process's environment, read when called; warnings are printed once.
+[[nodiscard]] Environment environment();
+
+}  // namespace tilemamba

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which backend runs a problem, and how; plans, and the one-call form above them.
+#include <unistd.h>
+
+#include <cstdio>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "core/environment.hpp"
+#include "core/problem.hpp"
+#include "core/registry.hpp"
+
+namespace tilemamba {
+
+std::string_view version() noexcept { return TILEMAMBA_VERSION; }
+
+std::string_view name(Schedule schedule) noexcept {
+  switch (schedule) {
+    case Schedule::automatic: return "automatic";
+    case Schedule::staged: return "staged";
+    case Schedule::fused: return "fused";
+  }
+  return "unknown";
+}
+
+Schedule schedule_named(std::string_view text) {
+  for (Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused}) {
+    if (text == name(schedule)) return schedule;
+  }
+  throw Error(ErrorCode::invalid_argument, "unknown schedule '" + std::string(text) + "'; valid: automatic staged fused");
+}
+
+std::vector<BackendInfo> backends() {
+  std::vector<BackendInfo> result;
+  for (const Entry* entry : registry().named("")) {
+    BackendInfo info{entry->row.member, entry->row.family, false, entry->load_failure, {}};
+    if (entry->backend != nullptr) {
+      Probe probe = entry->backend->probe();
+      info.can_run = probe.can_run;
+      info.reason = std::move(probe.reason);
+      info.devices = std::move(probe.devices);
+    }
+    result.push_back(std::move(info));
+  }
+  return result;
+}
+
+namespace {
+
+/// Why a backend cannot take tensors of this device; empty: it can.
+std::string refusal(const Entry& entry, const Device& device) {
+  if (entry.backend == nullptr) return entry.load_failure;
+  Probe probe = entry.backend->probe();
+  if (!probe.can_run) return std::move(probe.reason);
+  return entry.backend->cannot_address(device);
+}
+
+std::string label(const Entry& entry, const Offer& offer) {
+  return entry.row.member + " " + std::string(name(offer.schedule)) + " " + std::string(offer.policy);
+}
+
+bool wanted(const Choice& choice, const Offer& offer) {
+  return (choice.schedule == Schedule::automatic || choice.schedule == offer.schedule) && (choice.policy.empty() || choice.policy == offer.policy);
+}
+
+/// A word to people whose GPU does nothing; once, and only where nobody chose.
+void mention_idle_gpu(std::string_view chosen) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    for (const char* file : {"/dev/nvidiactl", "/dev/kfd"}) {
+      if (access(file, F_OK) != 0) continue;
+      std::fprintf(stderr,
+                   "tilemamba: this machine has a GPU (%s), but the tensors are in CPU memory and %.*s runs the call; "
+                   "TILEMAMBA_VERBOSE=dispatch shows why, TILEMAMBA_BACKEND=%.*s silences this\n",
+                   file, static_cast<int>(chosen.size()), chosen.data(), static_cast<int>(chosen.size()), chosen.data());
+      return;
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const Problem& problem) {
+  problem.check();
+  std::vector<Candidate> result;
+  for (const Entry* entry : registry().named("")) {
+    const std::string why = refusal(*entry, problem.device);
+    if (!why.empty()) {
+      result.push_back({entry->row.member, Schedule::automatic, {}, false, why, 0});
+      continue;
+    }
+    bool have_default = false;
+    for (Offer& offer : entry->backend->offers(problem)) {
+      const bool is_default = offer.refusal.empty() && !have_default;
+      have_default = have_default || is_default;
+      result.push_back({entry->row.member, offer.schedule, std::string(offer.policy), is_default, std::move(offer.refusal), offer.workspace_bytes});
+    }
+  }
+  return result;
+}
+
+struct Plan::Impl {
+  Problem problem;
+  Offer offer;
+  const Backend* backend = nullptr;
+  std::unique_ptr<Executable> executable;
+};
+
+namespace {
+
+/// The first offer, in the registry's order and each backend's own, that is as `choice` wants it and does not refuse.
+std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice& choice) {
+  problem.check();
+  const Environment env = environment();
+  const std::string& forced = choice.backend.empty() ? env.backend : choice.backend;
+  std::string reasons;
+  ErrorCode code = ErrorCode::no_backend;
+  const auto refuse = [&](const std::string& who, const std::string& why) {
+    if (env.verbose_dispatch) std::fprintf(stderr, "tilemamba: dispatch: %s: no: %s\n", who.c_str(), why.c_str());
+    reasons += "\n  " + who + ": " + why;
+  };
+  for (const Entry* entry : registry().named(forced)) {
+    if (const std::string why = refusal(*entry, problem.device); !why.empty()) {
+      refuse(entry->row.member, why);
+      continue;
+    }
+    for (Offer& offer : entry->backend->offers(problem)) {
+      if (!wanted(choice, offer)) continue;
+      if (!offer.refusal.empty()) {
+        refuse(label(*entry, offer), offer.refusal);
+        code = ErrorCode::unsupported;
+        continue;
+      }
+      Outcome outcome;
+      std::unique_ptr<Executable> executable = entry->backend->prepare(problem, offer, outcome);
+      if (executable == nullptr) {
+        refuse(label(*entry, offer), outcome.message);
+        code = outcome.code;
+        continue;
+      }
+      if (env.verbose_dispatch) std::fprintf(stderr, "tilemamba: dispatch: %s: taken\n", label(*entry, offer).c_str());
+      if (forced.empty() && problem.device.kind == DeviceKind::cpu) mention_idle_gpu(entry->row.member);
+      return std::make_shared<const Plan::Impl>(Plan::Impl{problem, std::move(offer), entry->backend, std::move(executable)});
+    }
+    if (!choice.policy.empty() || choice.schedule != Schedule::automatic) {
+      std::string valid;
+      for (const Offer& offer : entry->backend->offers(problem)) valid += " " + std::string(name(offer.schedule)) + "/" + std::string(offer.policy);
+      refuse(entry->row.member, "schedules and policies that it has:" + valid);
+    }
+  }
+  std::string what = forced.empty() ? "no backend can run this problem" : "backend '" + forced + "' cannot run this problem";
+  if (choice.backend.empty() && !env.backend.empty()) what += " (forced by TILEMAMBA_BACKEND)";
+  if (choice.schedule != Schedule::automatic) what += " with schedule " + std::string(name(choice.schedule));
+  if (!choice.policy.empty()) what += " with policy '" + choice.policy + "'";
+  throw Error(code, what + ":" + reasons);
+}
+
+void check_values(const Problem& problem, const Arguments& arguments) {
+  if (arguments.cu_seqlens && problem.device.kind == DeviceKind::cpu) {
+    check_cu_seqlens(problem, static_cast<const std::int32_t*>(arguments.cu_seqlens->data));
+  }
+}
+
+void run(const Plan::Impl& plan, const Arguments& arguments, void* workspace, void* stream) {
+  const Outcome outcome = plan.executable->run(arguments, workspace, stream);
+  if (!outcome.message.empty()) throw Error(outcome.code, std::string(plan.backend->name()) + ": " + outcome.message);
+}
+
+}  // namespace
+
+Plan::Plan(const Problem& problem, const Choice& choice) : impl_(make_plan(problem, choice)) {}
+
+const Problem& Plan::problem() const noexcept { return impl_->problem; }
+std::string_view Plan::backend() const noexcept { return impl_->backend->name(); }
+Schedule Plan::schedule() const noexcept { return impl_->offer.schedule; }
+std::string_view Plan::policy() const noexcept { return impl_->offer.policy; }
+std::size_t Plan::workspace_bytes() const noexcept { return impl_->offer.workspace_bytes; }
+
+void Plan::execute(const Arguments& arguments, void* workspace, std::size_t workspace_bytes, void* stream) const {
+  const Problem given = Problem::of(arguments, impl_->problem.options);
+  if (given != impl_->problem) throw Error(ErrorCode::invalid_argument, difference(impl_->problem, given));
+  const std::size_t needed = impl_->offer.workspace_bytes;
+  if (workspace_bytes < needed) {
+    throw Error(ErrorCode::out_of_memory, "the workspace has " + std::to_string(workspace_bytes) + " bytes; this plan needs " + std::to_string(needed));
+  }
+  if (needed > 0 && workspace == nullptr) throw Error(ErrorCode::invalid_argument, "the workspace is a null pointer; this plan needs " + std::to_string(needed) + " bytes");
+  if (needed > 0 && reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
+    throw Error(ErrorCode::invalid_argument, "the workspace is not aligned to 256 bytes");
+  }
+  check_values(given, arguments);
+  run(*impl_, arguments, workspace, stream);
+}
+
+void validate(const Arguments& arguments, const Options& options) {
+  const Problem problem = Problem::of(arguments, options);
+  if (arguments.cu_seqlens && problem.device.kind != DeviceKind::cpu) {
+    throw Error(ErrorCode::unsupported, "cu_seqlens is on " + to_string(problem.device) + ", and this build has no backend that can read it back");
+  }
+  check_values(problem, arguments);
+}
+
+// -------------------------------------------------------------------------------------------------------- the one-call form
+
+namespace {
+
+struct Key {
+  Problem problem;
+  Choice choice;
+  std::string environment;  ///< TILEMAMBA_BACKEND, which a plan depends on where the choice is free
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const noexcept {
+    const Problem& p = key.problem;
+    std::size_t hash = std::hash<std::string>{}(key.choice.backend);
+    for (std::int64_t value : {p.batch, p.tokens, p.heads, p.head_dim, p.groups, p.state, p.sequences(), static_cast<std::int64_t>(p.x)}) {
+      hash = hash * 1000003 ^ std::hash<std::int64_t>{}(value);
+    }
+    return hash;
+  }
+};
+
+/// Plans made so far. Plans are cheap to keep; should someone pose thousands of different problems, it starts anew.
+class PlanCache {
+ public:
+  std::shared_ptr<const Plan::Impl> get(const Key& key) {
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
+    }
+    std::shared_ptr<const Plan::Impl> plan = make_plan(key.problem, key.choice);
+    const std::unique_lock lock(mutex_);
+    if (plans_.size() >= most) plans_.clear();
+    return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t most = 4096;
+  std::shared_mutex mutex_;
+  std::unordered_map<Key, std::shared_ptr<const Plan::Impl>, KeyHash> plans_;
+};
+
+/// Memory for one call. The last one given back is kept for the next call that it suits.
+class Workspace {
+ public:
+  Workspace(const Backend& backend, const Device& device, std::size_t bytes) : now_{&backend, device, nullptr, bytes} {
+    if (bytes == 0) return;
+    {
+      const std::lock_guard lock(mutex());
+      Block& kept = spare();
+      if (kept.memory != nullptr && kept.backend == &backend && kept.device == device && kept.bytes >= bytes) {
+        now_ = std::exchange(kept, {});
+        return;
+      }
+    }
+    now_.memory = backend.allocate(device, bytes);
+    if (now_.memory == nullptr) {
+      throw Error(ErrorCode::out_of_memory, "a workspace of " + std::to_string(bytes) + " bytes could not be had on " + to_string(device));
+    }
+  }
+  ~Workspace() {
+    if (now_.memory == nullptr) return;
+    {
+      const std::lock_guard lock(mutex());
+      if (now_.bytes > spare().bytes) std::swap(now_, spare());
+    }
+    if (now_.memory != nullptr) now_.backend->release(now_.device, now_.memory);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  [[nodiscard]] void* memory() const { return now_.memory; }
+
+ private:
+  struct Block {
+    const Backend* backend = nullptr;
+    Device device{};
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  static Block& spare() {
+    static Block instance;
+    return instance;
+  }
+  Block now_;
+};
+
+}  // namespace
+
+void scan(const Arguments& arguments, const Options& options, const Choice& choice, void* stream) {
+  const Problem problem = Problem::of(arguments, options);
+  check_values(problem, arguments);
+  static PlanCache cache;
+  const auto plan = cache.get({problem, choice, choice.backend.empty() ? environment().backend : std::string()});
+  const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes);
+  run(*plan, arguments, workspace.memory(), stream);
+}
+
+}  // namespace tilemamba

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/registry.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace tilemamba {
+
+std::vector<BackendRow> backend_table() {
+  return {
+      // member          family    module
+      {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos.so"},
+      {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos.so"},
+  };
+}
+
+namespace {
+
+/// The file of a module: in the folder `tilemamba` beside the library, wherever that was installed. A program that has the
+/// library inside itself stands in bin, beside lib.
+std::filesystem::path module_file(const std::string& name) {
+  Dl_info info{};
+  std::error_code ignored;
+  std::filesystem::path folder;
+  if (dladdr(reinterpret_cast<const void*>(&backend_table), &info) != 0 && info.dli_fname != nullptr) {
+    folder = std::filesystem::canonical(info.dli_fname, ignored).parent_path();
+  }
+  const std::filesystem::path beside = folder / "tilemamba" / name;  // an absolute name replaces the folder
+  const std::filesystem::path in_lib = folder.parent_path() / "lib" / "tilemamba" / name;
+  return !std::filesystem::exists(beside, ignored) && std::filesystem::exists(in_lib, ignored) ? in_lib : beside;
+}
+
+void load(Entry& entry) {
+  const std::filesystem::path file = module_file(entry.row.module);
+  // Never unloaded: plans and threads of the backend may outlive any use that we know of.
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* why = dlerror();
+    entry.load_failure = why != nullptr ? why : "cannot load " + file.string();
+    return;
+  }
+  auto* function = reinterpret_cast<ModuleFunction*>(dlsym(handle, module_symbol));
+  if (function == nullptr) {
+    entry.load_failure = file.string() + " is not a backend module: it has no " + module_symbol;
+    return;
+  }
+  const Module* module = function();
+  if (module->library_version != version()) {
+    entry.load_failure = file.string() + " belongs to version " + module->library_version + " of the library, not to " + std::string(version());
+    return;
+  }
+  for (std::size_t i = 0; i < module->count; ++i) {
+    if (module->backends[i]->name() == entry.row.member) entry.backend = module->backends[i];
+  }
+  if (entry.backend == nullptr) entry.load_failure = file.string() + " was built without " + entry.row.member;
+}
+
+}  // namespace
+
+Registry::Registry(std::vector<BackendRow> rows) {
+  for (BackendRow& row : rows) add(std::move(row));
+}
+
+void Registry::add(BackendRow row) {
+  const std::lock_guard lock(mutex_);
+  slots_.push_back({{std::move(row), nullptr, {}}, false});
+}
+
+std::vector<const Entry*> Registry::named(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  std::vector<const Entry*> found;
+  for (Slot& slot : slots_) {
+    const BackendRow& row = slot.entry.row;
+    if (!name.empty() && name != row.member && name != row.family) continue;
+    if (!slot.loaded) load(slot.entry);
+    slot.loaded = true;
+    found.push_back(&slot.entry);
+  }
+  if (found.empty()) {
+    std::vector<std::string> valid;
+    for (const Slot& slot : slots_) {
+      for (const std::string& word : {slot.entry.row.family, slot.entry.row.member}) {
+        if (std::find(valid.begin(), valid.end(), word) == valid.end()) valid.push_back(word);
+      }
+    }
+    std::string message = "unknown backend '" + std::string(name) + "'; valid:";
+    for (const std::string& word : valid) message += " " + word;
+    throw Error(ErrorCode::no_backend, message);
+  }
+  return found;
+}
+
+Registry& registry() {
+  static Registry instance(backend_table());
+  return instance;
+}
+
+}  // namespace tilemamba

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which backends there are, in the order in which they are tried, and the loading of their modules.
+#pragma once
+
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/backend.hpp"
+
+namespace tilemamba {
+
+/// One line of the backend table.
+struct BackendRow {
+  std::string member;  ///< "kokkos-openmp"
+  std::string family;  ///< "kokkos"
+  std::string module;  ///< file name in the module folder beside the library, or an absolute path
+};
+
+/// The table. Whoever adds a backend adds its line here; the order is the order of preference.
+[[nodiscard]] std::vector<BackendRow> backend_table();
+
+/// A backend of the table, loaded if that is possible.
+struct Entry {
+  BackendRow row;
+  const Backend* backend = nullptr;
+  std::string load_failure;  ///< why backend is null
+};
+
+class Registry {
+ public:
+  explicit Registry(std::vector<BackendRow> rows);
+
+  /// Entries whose family or member is `name`, all of them for an empty name; modules are loaded as they are first asked for.
+  /// @throws Error listing the valid names.
+  [[nodiscard]] std::vector<const Entry*> named(std::string_view name);
+
+  /// Appends a line; for tests.
+  void add(BackendRow row);
+
+ private:
+  struct Slot {
+    Entry entry;
+    bool loaded = false;
+  };
+  std::mutex mutex_;
+  std::deque<Slot> slots_;  // a deque: entries never move
+};
+
+/// The registry of the process, over backend_table().
+[[nodiscard]] Registry& registry();
+
+}  // namespace tilemamba

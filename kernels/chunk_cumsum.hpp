@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The first equation: step sizes, and decays summed along a chunk.
+///
+///     delta_t = dt_t + dt_bias, softplus if asked, clamped to dt_limit
+///     cum_i   = sum_(j<=i) delta_j A log2 e                 within one document
+#pragma once
+
+#include "kernels/tiles.hpp"
+
+namespace tilemamba::kernels {
+
+TILEMAMBA_FN float step_size(float dt, float bias, const StepRule& rule) {
+  float delta = dt + bias;
+  if (rule.softplus) delta = tile::softplus(delta);
+  return tile::select(delta < rule.least, rule.least, tile::select(delta > rule.most, rule.most, delta));
+}
+
+/// The decay per unit of step size, to base 2.
+template <class Call>
+TILEMAMBA_FN float decay_rate(const Call& call, int head) {
+  return tile::value(call.A, head) * tile::log2e;
+}
+
+/// delta, cum and document of one chunk of one head, from dt and seq_idx.
+template <class W, class Call>
+TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const Tokens& tokens, int head, Decays<W>& d) {
+  const float bias = tile::value(call.dt_bias, head);
+  const float rate = decay_rate(call, head);
+  w.scan_changes(d.document, call.seq_idx, tokens);
+  w.get(d.delta, call.dt, tokens, head);
+  w.map(d.delta, [=](float dt, bool inside) { return tile::select(inside, step_size(dt, bias, call.rule), 0.0f); },
+        tile::inside(tokens.count));
+  w.map(d.cum, [=](float, float delta) { return delta * rate; }, tile::rows(d.delta));
+  w.scan(d.cum, d.document);
+}
+
+/// entry_i = 2^cum_i for the document that entered; 0, which removes the old state, for one that started in this chunk.
+template <class W>
+TILEMAMBA_FN void entry_decays(W& w, Decays<W>& d) {
+  w.map(d.entry, [](float, float cum, int document) { return tile::exp2(tile::select(document == 0, cum, tile::minus_infinity)); },
+        tile::rows(d.cum), tile::rows(d.document));
+}
+
+/// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The exponent is
+/// summed from the chunk's end, which loses nothing under strong decay. `after`: log2 of what is left beyond the chunk.
+template <class W>
+TILEMAMBA_FN void exit_weights(W& w, float rate, float after, Decays<W>& d) {
+  const int leaving = w.last(d.document);
+  w.map(d.exit, [=](float, float delta) { return delta * rate; }, tile::rows(d.delta));
+  w.scan_back(d.exit);
+  w.map(d.exit,
+        [=](float tail, float delta, int document) {
+          return tile::exp2(tile::select(document == leaving, tail + after, tile::minus_infinity)) * delta;
+        },
+        tile::rows(d.delta), tile::rows(d.document));
+}
+
+}  // namespace tilemamba::kernels

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The fused, segmented schedule: the same three equations in one walk over a segment's chunks, the state staying with the
+/// worker. Where a sequence has several segments, each but the last is first summed from a zero state, then one short scan
+/// gives the state that enters each.
+#pragma once
+
+#include "kernels/compute_out.hpp"
+#include "kernels/fwd_pass_state.hpp"
+
+namespace tilemamba::kernels {
+
+// ---------------------------------------------------------------------------------------------------- first pass: segment sums
+
+/// sum_j 2^(cum_end - cum_j) delta_j x_j B_j^T over a segment, its chunks walked from the last to the first: what is left of a
+/// token at the segment's end is in its weight, so the sum itself never decays.
+template <class W>
+struct SegmentSum {
+  typename W::template State<P, N> sum;
+  typename W::template Operand<Q, P, tile::as_At> weighted;
+  float after = 0.0f;  ///< log2 of what is left, at the segment's end, of a state at the end of the chunk at hand
+
+  SegmentSum() = default;
+  TILEMAMBA_FN explicit SegmentSum(W& w) : sum(w), weighted(w) {}
+};
+
+template <class W>
+TILEMAMBA_FN void begin_segment_sum(W& w, SegmentSum<W>& segment) {
+  w.zero(segment.sum);
+  segment.after = 0.0f;
+}
+
+template <class W>
+TILEMAMBA_FN void step_segment_sum(W& w, float rate, const GroupChunk<W>& group, HeadChunk<W>& chunk, SegmentSum<W>& segment) {
+  exit_weights(w, rate, segment.after, chunk.decays);
+  w.operand(segment.weighted, chunk.x, [](float x_j, float exit_j) { return tile::weigh(x_j, exit_j); },
+            tile::rows(chunk.decays.exit));
+  auto sum = w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
+  const bool one_document = w.last(chunk.decays.document) == 0;
+  segment.after = tile::select(one_document, segment.after + w.last(chunk.decays.cum), tile::minus_infinity);
+  w.wait(sum);
+}
+
+template <class W, class Call>
+TILEMAMBA_FN void finish_segment_sum(W& w, const Call& call, std::int64_t slot, const Slice& slice, const SegmentSum<W>& segment) {
+  w.put(call.entry_states, std::int64_t{0}, slot, slice, segment.sum);
+  w.put(call.segment_decays, slot, slice.head, segment.after);
+}
+
+// --------------------------------------------------------------------------------------- second pass: states between segments
+
+/// The state that enters each segment but the first, in place of the sum of the one before it.
+template <class W, class Call>
+TILEMAMBA_FN void scan_segments(W& w, const Call& call, const Sequence& sequence, const Slice& slice, Carried<W>& c,
+                                typename W::template State<P, N>& sum) {
+  begin_state(w, call, sequence, slice, c);
+  for (std::int64_t slot = sequence.first_slot; slot < sequence.first_slot + sequence.units - 1; ++slot) {
+    w.get(sum, call.entry_states, std::int64_t{0}, slot, slice);
+    w.decay(c.S, tile::exp2(*call.segment_decays.at(slot, slice.head)));
+    w.map(c.S, [](float S, float more) { return S + more; }, tile::same(sum));
+    w.put(call.entry_states, std::int64_t{0}, slot, slice, c.S);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------ third pass: the walk
+
+/// The state that enters a sequence's segment.
+template <class W, class Call>
+TILEMAMBA_FN void begin_segment(W& w, const Call& call, const Sequence& sequence, std::int64_t segment, const Slice& slice,
+                                Carried<W>& c) {
+  if (segment == 0) return begin_state(w, call, sequence, slice, c);
+  w.get(c.S, call.entry_states, std::int64_t{0}, sequence.first_slot + segment - 1, slice);
+}
+
+/// All products of a chunk of one head: outputs and the next state. The state must have been prepared for this chunk. A driver
+/// that has other work (the last chunk's outputs to store, the next chunk's state to prepare) gives it to be done under them.
+template <class W, class Call, class UnderFirst, class UnderLast>
+TILEMAMBA_FN void step_fused(W& w, const Call& call, const GroupChunk<W>& group, const HeadChunk<W>& chunk, Carried<W>& c,
+                             Output<W>& out, UnderFirst&& under_first, UnderLast&& under_last) {
+  auto from_state = multiply_state(w, group, c.S_in, out);
+  auto advance = advance_state(w, group, c);
+  under_first();
+  w.wait(from_state, advance);
+  auto within = multiply_decayed(w, call, chunk, out);
+  w.wait(advance, within);
+  under_last();
+  w.wait(within);
+}
+
+}  // namespace tilemamba::kernels

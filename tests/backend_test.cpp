@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/backend_test.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <map>
+#include <ostream>
+#include <sstream>
+
+#include "tests/reference.hpp"
+
+namespace tilemamba::test {
+namespace {
+
+/// Problems that between them are within reach of every policy: policies may be made for a type or a size.
+std::vector<Problem> probes() {
+  std::vector<Problem> all;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [head_dim, state] : {std::pair{16, 16}, {64, 64}, {64, 128}, {128, 256}}) {
+      Problem problem;
+      problem.batch = 1, problem.tokens = 300, problem.heads = 2, problem.groups = 1;
+      problem.head_dim = head_dim, problem.state = state;
+      problem.x = problem.dt = problem.y = dtype;
+      problem.final_states = DType::f32;
+      all.push_back(problem);
+    }
+  }
+  return all;
+}
+
+std::vector<Target> find_targets(bool defaults_only) {
+  const std::vector<std::string> names = expected_backends();
+  std::vector<Target> all;
+  for (const Problem& problem : probes()) {
+    for (const Candidate& candidate : candidates(problem)) {
+      if (!candidate.refusal.empty() || std::find(names.begin(), names.end(), candidate.backend) == names.end())
+        continue;
+      const auto same = [&](const Target& target) {
+        return target.backend == candidate.backend && target.schedule == candidate.schedule &&
+               (defaults_only || target.policy == candidate.policy);
+      };
+      if (std::none_of(all.begin(), all.end(), same))
+        all.push_back({candidate.backend, candidate.schedule, candidate.policy});
+    }
+  }
+  return all;
+}
+
+golden::Answers answers_of(const reference::Answer& answer, const Arguments& arguments) {
+  golden::Answers answers;
+  answers.y = answer.y;
+  if (arguments.final_states) answers.final_states = answer.final_states;
+  if (arguments.chunk_states) answers.chunk_states = answer.chunk_states;
+  return answers;
+}
+
+std::string in_words(const golden::Worst& worst, const char* what) {
+  std::ostringstream out;
+  out << "\n  " << what << ": " << worst.value << " of its bar, at " << worst.place;
+  return out.str();
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Target& target) {
+  return out << target.backend << ' ' << name(target.schedule) << ' ' << target.policy;
+}
+
+std::vector<std::string> expected_backends() {
+  std::vector<std::string> names;
+  std::istringstream list(TILEMAMBA_TEST_BACKENDS);
+  for (std::string entry; std::getline(list, entry, ',');) names.push_back(entry);
+  return names;
+}
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all = find_targets(false);
+  return all;
+}
+
+std::vector<Target> default_targets() { return find_targets(true); }
+
+std::string target_name(const testing::TestParamInfo<Target>& info) {
+  std::ostringstream out;
+  out << info.param;
+  std::string text = out.str();
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
+}
+
+bool run_on(const Target& target, const Arguments& arguments, const Options& options) {
+  const Problem problem = Problem::of(arguments, options);
+  const std::vector<Candidate> all = candidates(problem);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
+    return candidate.backend == target.backend && candidate.schedule == target.schedule &&
+           candidate.policy == target.policy;
+  });
+  if (found == all.end() || !found->refusal.empty()) return false;
+  const Plan plan(problem, target.choice());
+  EXPECT_EQ(plan.backend(), target.backend);
+  EXPECT_EQ(plan.schedule(), target.schedule);
+  EXPECT_EQ(plan.policy(), target.policy);
+  EXPECT_EQ(plan.workspace_bytes(), found->workspace_bytes)
+      << "the plan and its candidate disagree about the workspace";
+  const golden::GuardedMemory workspace(plan.workspace_bytes());
+  plan.execute(arguments, workspace.data(), plan.workspace_bytes());
+  EXPECT_TRUE(workspace.intact()) << "the call wrote beside its workspace of " << plan.workspace_bytes() << " bytes";
+  return true;
+}
+
+Expected expected_of(const Arguments& arguments, const Options& options) {
+  Expected expected;
+  expected.right = answers_of(reference::recurrence(arguments, options), arguments);
+  const golden::Answers narrow = answers_of(reference::chunked(arguments, options), arguments);
+  expected.bars =
+      golden::bars_from(golden::measure(Problem::of(arguments, options), narrow, expected.right), arguments.x.dtype);
+  return expected;
+}
+
+const Expected& expected_of(const Spec& spec) {
+  static std::map<std::string, Expected> known;
+  const auto [entry, fresh] = known.try_emplace(to_string(spec));
+  if (fresh) {
+    const Call call(spec);
+    entry->second = expected_of(call.arguments, call.options);
+  }
+  return entry->second;
+}
+
+double expect_within_bars(const Arguments& arguments, const Options& options, const Expected& expected) {
+  const golden::Shares shares =
+      golden::compare(Problem::of(arguments, options), golden::gather(arguments), expected.right, expected.bars);
+  EXPECT_TRUE(shares.pass()) << in_words(shares.out, "y") << in_words(shares.block, "block")
+                             << in_words(shares.row, "row") << (shares.state ? in_words(*shares.state, "state") : "")
+                             << (shares.chunk_state ? in_words(*shares.chunk_state, "chunk state") : "");
+  return shares.worst();
+}
+
+void expect_same_bits(const Tensor& left, const Tensor& right, const std::string& what) {
+  ASSERT_EQ(left.dtype, right.dtype) << what;
+  ASSERT_EQ(size(left), size(right)) << what;
+  const std::vector<std::byte> left_bits = bits(left), right_bits = bits(right);
+  if (left_bits == right_bits) return;
+  const std::size_t width = size_of(left.dtype);
+  std::int64_t differ = 0, first = -1;
+  for (std::int64_t k = 0; k < size(left); ++k) {
+    if (std::memcmp(left_bits.data() + k * width, right_bits.data() + k * width, width) == 0) continue;
+    if (differ++ == 0) first = k;
+  }
+  ADD_FAILURE() << what << ": " << differ << " of " << size(left) << " elements differ; the first is element " << first
+                << ", " << reference::load(left.dtype, left_bits.data(), first) << " against "
+                << reference::load(right.dtype, right_bits.data(), first);
+}
+
+void expect_same_outputs(const Arguments& left, const Arguments& right) {
+  expect_same_bits(left.y, right.y, "y");
+  ASSERT_EQ(left.final_states.has_value(), right.final_states.has_value());
+  if (left.final_states) expect_same_bits(*left.final_states, *right.final_states, "final_states");
+  ASSERT_EQ(left.chunk_states.has_value(), right.chunk_states.has_value());
+  if (left.chunk_states) expect_same_bits(*left.chunk_states, *right.chunk_states, "chunk_states");
+}
+
+void expect_error(ErrorCode code, const std::vector<std::string>& words, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(code)) << error.what();
+    for (const std::string& word : words) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
+          << "no \"" << word << "\" in: " << error.what();
+    }
+    return;
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << "not a tilemamba::Error but: " << other.what();
+    return;
+  }
+  ADD_FAILURE() << "no error";
+}
+
+bool BackendTest::run(const Arguments& arguments, const Options& options) {
+  const bool ran = run_on(GetParam(), arguments, options);
+  if (ran) ++ran_;
+  return ran;
+}
+
+bool BackendTest::run(Call& call) {
+  call.prepare();
+  if (!run(call.arguments, call.options)) return false;
+  EXPECT_EQ(call.damage(), "") << call.spec;
+  return true;
+}
+
+bool BackendTest::run_within_bars(const Spec& spec) {
+  SCOPED_TRACE(to_string(spec));
+  Call call(spec);
+  if (!run(call)) return false;
+  expect_within_bars(call.arguments, call.options, expected_of(spec));
+  return true;
+}
+
+void BackendTest::TearDown() {
+  if (IsSkipped()) return;
+  EXPECT_GT(ran_, 0) << GetParam() << " ran nothing in this test";
+}
+
+}  // namespace tilemamba::test

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What every test of a backend stands on. A test's body is written once and stamped for each target: a backend, a
+/// schedule and a policy, forced by name. A test fails if something else ran, or if nothing did.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <tilemamba/tilemamba.hpp>
+
+#include "core/golden.hpp"
+#include "tests/problems.hpp"
+
+namespace tilemamba::test {
+
+struct Target {
+  std::string backend;
+  Schedule schedule = Schedule::automatic;
+  std::string policy;
+  [[nodiscard]] Choice choice() const { return {backend, schedule, policy}; }
+};
+std::ostream& operator<<(std::ostream& out, const Target& target);
+
+/// Members that this build must be able to run here.
+[[nodiscard]] std::vector<std::string> expected_backends();
+/// Every schedule and policy of every expected backend that can run.
+[[nodiscard]] const std::vector<Target>& targets();
+/// One target a backend and schedule: for tests of what does not depend on the tile.
+[[nodiscard]] std::vector<Target> default_targets();
+[[nodiscard]] std::string target_name(const testing::TestParamInfo<Target>& target);
+
+/// Plans and runs as `target` forces it, with a workspace of exactly the bytes asked for, full of NaN and watched.
+/// @returns false if this policy refuses the problem (a policy may, a whole schedule of a CPU backend may not).
+/// Fails the test if another backend, schedule or policy was bound, or if anything beside the workspace was written to.
+[[nodiscard]] bool run_on(const Target& target, const Arguments& arguments, const Options& options);
+
+/// The right answers to a call, and the bars of its same-precision chunked form.
+struct Expected {
+  golden::Answers right;
+  golden::Bars bars;
+};
+[[nodiscard]] Expected expected_of(const Arguments& arguments, const Options& options);
+/// The same for `Call(spec)` as it was made; remembered, since every target asks again.
+[[nodiscard]] const Expected& expected_of(const Spec& spec);
+
+/// Fails unless the outputs in `arguments` are within their bars. @returns the worst share of a bar.
+double expect_within_bars(const Arguments& arguments, const Options& options, const Expected& expected);
+
+/// Fails, saying how many elements differ and the first, unless the two tensors hold the same values bit for bit.
+void expect_same_bits(const Tensor& left, const Tensor& right, const std::string& what);
+/// The same for all outputs of two calls.
+void expect_same_outputs(const Arguments& left, const Arguments& right);
+
+/// Fails unless `call` throws `Error` with this code whose message holds every one of `words`.
+void expect_error(ErrorCode code, const std::vector<std::string>& words, const std::function<void()>& call);
+
+class BackendTest : public testing::TestWithParam<Target> {
+ protected:
+  [[nodiscard]] bool run(const Arguments& arguments, const Options& options = {});
+  /// Runs, and fails if the call touched anything but its outputs.
+  [[nodiscard]] bool run(Call& call);
+  /// Runs `Call(spec)` and compares it with the recurrence.
+  [[nodiscard]] bool run_within_bars(const Spec& spec);
+  void TearDown() override;
+
+ private:
+  int ran_ = 0;
+};
+
+#define TILEMAMBA_ON_EVERY_TARGET(suite) \
+  INSTANTIATE_TEST_SUITE_P(On, suite, testing::ValuesIn(tilemamba::test::targets()), tilemamba::test::target_name)
+#define TILEMAMBA_ON_DEFAULT_TARGETS(suite)                                                  \
+  INSTANTIATE_TEST_SUITE_P(On, suite, testing::ValuesIn(tilemamba::test::default_targets()), \
+                           tilemamba::test::target_name)
+
+}  // namespace tilemamba::test

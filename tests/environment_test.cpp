@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the environment variables mean.
+#include "core/environment.hpp"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tilemamba {
+namespace {
+
+Environment parsed(const std::map<std::string, std::string>& variables) {
+  return parse_environment([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Environment, NothingIsSet) {
+  const Environment e = parsed({});
+  EXPECT_EQ(e.backend, "");
+  EXPECT_FALSE(e.verbose_dispatch);
+  EXPECT_TRUE(e.warnings.empty());
+}
+
+TEST(Environment, EmptyIsNotSet) {
+  const Environment e = parsed({{"TILEMAMBA_BACKEND", ""}, {"TILEMAMBA_VERBOSE", ""}});
+  EXPECT_EQ(e.backend, "");
+  EXPECT_FALSE(e.verbose_dispatch);
+  EXPECT_TRUE(e.warnings.empty());
+}
+
+TEST(Environment, Backend) {
+  EXPECT_EQ(parsed({{"TILEMAMBA_BACKEND", "kokkos-serial"}}).backend, "kokkos-serial");
+  EXPECT_EQ(parsed({{"TILEMAMBA_BACKEND", "  kokkos\t"}}).backend, "kokkos");
+  EXPECT_EQ(parsed({{"TILEMAMBA_BACKEND", " \t "}}).backend, "");
+}
+
+TEST(Environment, Verbose) {
+  EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", "dispatch"}}).verbose_dispatch);
+  EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", " dispatch , "}}).verbose_dispatch);
+  EXPECT_FALSE(parsed({{"TILEMAMBA_VERBOSE", "0"}}).verbose_dispatch);
+  EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", "0"}}).warnings.empty());
+}
+
+/// A word that means nothing is no error, but it is not passed over in silence: the warning has it and what is valid.
+TEST(Environment, UnknownWords) {
+  const Environment e = parsed({{"TILEMAMBA_VERBOSE", "dispatch,everything"}});
+  EXPECT_TRUE(e.verbose_dispatch);
+  ASSERT_EQ(e.warnings.size(), 1u);
+  for (const char* word : {"TILEMAMBA_VERBOSE", "everything", "dispatch"}) {
+    EXPECT_NE(e.warnings[0].find(word), std::string::npos) << e.warnings[0];
+  }
+  EXPECT_EQ(parsed({{"TILEMAMBA_VERBOSE", "1"}}).warnings.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tilemamba

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "core/registry.hpp"
+
+int main(int argc, char** argv) {
+  // Before the tests are listed: most are stamped for every backend.
+  tilemamba::registry().add({"scalar", "scalar", TILEMAMBA_TEST_MODULES "/tilemamba_backend_scalar.so"});
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
