@@ -65,9 +65,9 @@ function(tilemamba_add_module name)
 
   # Not -ffast-math: what becomes of a NaN or an infinity is part of the operation's definition. Allowed is what changes no
   # value: nobody reads errno or the floating-point exception flags, and not having to keep them lets selects become vector code.
-  # Contraction (a*b + c rounded once) stays within one expression of the text. Across expressions it would depend on what was
-  # inlined and vectorised around it, and so would the bits; a sequence packed among others must give those that it gives alone.
-  target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math -ffp-contract=on)
+  # Contraction (a*b + c rounded once) is what the products live on. It cannot make bits depend on the company a sequence keeps:
+  # every loop over a tile runs over whole vectors, so an element takes the same instructions wherever it stands.
+  target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math -ffp-contract=fast)
   if(NOT TILEMAMBA_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O3>)
     # Whatever is undefined in a module must be known when it is linked, not when a user loads it. (A sanitizer's run time is

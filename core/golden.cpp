@@ -28,7 +28,8 @@ constexpr std::int64_t block_tokens = 64;
   throw Error(ErrorCode::damaged_file, fmt::format("{}: {}", source, what));
 }
 
-// --------------------------------------------------------------------------------------------------------------- comparing
+// ---------------------------------------------------------------------------------------------------------------
+// comparing
 
 double widened(DType dtype, const std::byte* bytes) {
   if (dtype == DType::f32) {
@@ -162,7 +163,8 @@ Worst worst_state(std::string_view what, const Problem& problem, const std::vect
 }
 
 [[noreturn]] void ill_sized(std::string_view what) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: the two sets of answers are not of the problem's size", what));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: the two sets of answers are not of the problem's size", what));
 }
 
 void check_states(std::string_view what, std::int64_t count, const std::optional<std::vector<double>>& answer,
@@ -184,7 +186,8 @@ void check_sizes(const Problem& problem, const Answers& answers, const Answers& 
 Errors errors_of(const Problem& problem, const Rows& rows, const Answers& answers, const Answers& right) {
   Errors errors{{rows.all().relative(), "everything"}, worst_block(rows), {}, {}};
   if (right.final_states) errors.state = worst_state("sequence", problem, *answers.final_states, *right.final_states);
-  if (right.chunk_states) errors.chunk_state = worst_state("chunk", problem, *answers.chunk_states, *right.chunk_states);
+  if (right.chunk_states)
+    errors.chunk_state = worst_state("chunk", problem, *answers.chunk_states, *right.chunk_states);
   return errors;
 }
 
@@ -214,16 +217,17 @@ std::optional<Worst> share_of(const std::optional<Worst>& error, double bar) {
   return share_of(*error, bar);
 }
 
-// ------------------------------------------------------------------------------------------------------------------ memory
+// ------------------------------------------------------------------------------------------------------------------
+// memory
 
 constexpr std::size_t alignment = 256;
-constexpr std::size_t guard_bytes = 4096;  // a multiple of the alignment; wider than any row that a kernel stores at once
-constexpr int poison_byte = 0xff;          // NaN in f32, f16 and bf16
+constexpr std::size_t guard_bytes =
+    4096;                          // a multiple of the alignment; wider than any row that a kernel stores at once
+constexpr int poison_byte = 0xff;  // NaN in f32, f16 and bf16
 
-/// Bytes of 0x7ffb, another NaN in every type: what reads a guard zone shows it, and what writes poison there shows too.
-constexpr std::byte guard_at(std::size_t i) {
-  return std::byte{i % 2 == 0 ? std::uint8_t{0xfb} : std::uint8_t{0x7f}};
-}
+/// Bytes of 0x7ffb, another NaN in every type: what reads a guard zone shows it, and what writes poison there shows
+/// too.
+constexpr std::byte guard_at(std::size_t i) { return std::byte{i % 2 == 0 ? std::uint8_t{0xfb} : std::uint8_t{0x7f}}; }
 
 std::size_t bytes_of(const Layout& layout) {
   std::size_t bytes = size_of(layout.dtype);
@@ -231,7 +235,8 @@ std::size_t bytes_of(const Layout& layout) {
   return bytes;
 }
 
-// ----------------------------------------------------------------------------------------------------------------- loading
+// -----------------------------------------------------------------------------------------------------------------
+// loading
 
 constexpr std::array<std::string_view, 3> answer_names = {"out", "final_states", "chunk_states"};
 constexpr std::array<std::string_view, 6> metadata_names = {"name",        "chunk_size",  "dt_softplus",
@@ -262,7 +267,8 @@ bool contains(const auto& names, std::string_view name) {
 }
 
 const Input* input_named(std::string_view name) {
-  const auto* found = std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.name == name; });
+  const auto* found =
+      std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.name == name; });
   return found == inputs.end() ? nullptr : found;
 }
 
@@ -280,7 +286,8 @@ class Values {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     // Written so that NaN is refused.
     if (error != std::errc{} || end != text->data() + text->size() || !(value >= low)) {
-      damaged(contents_.source, fmt::format("metadata {} is {}; it must be a number from {}", key, in_quotes(*text), low));
+      damaged(contents_.source,
+              fmt::format("metadata {} is {}; it must be a number from {}", key, in_quotes(*text), low));
     }
     return value;
   }
@@ -318,7 +325,8 @@ Options options_from(const safetensors::Contents& contents) {
 void refuse_unknown_tensors(const safetensors::Contents& contents) {
   std::vector<std::string> unknown;
   for (const safetensors::Entry& entry : contents.tensors) {
-    if (input_named(entry.name) == nullptr && !contains(answer_names, entry.name)) unknown.push_back(in_quotes(entry.name));
+    if (input_named(entry.name) == nullptr && !contains(answer_names, entry.name))
+      unknown.push_back(in_quotes(entry.name));
   }
   if (unknown.empty()) return;
   constexpr std::size_t most = 8;
@@ -326,14 +334,15 @@ void refuse_unknown_tensors(const safetensors::Contents& contents) {
   unknown.resize(std::min(unknown.size(), most));
   std::vector<std::string_view> known;
   for (const Input& input : inputs) known.push_back(input.name);
-  damaged(contents.source, fmt::format("unknown tensor {}{}; inputs are {}, stored answers {}", fmt::join(unknown, ", "), more,
-                                       fmt::join(known, ", "), fmt::join(answer_names, ", ")));
+  damaged(contents.source,
+          fmt::format("unknown tensor {}{}; inputs are {}, stored answers {}", fmt::join(unknown, ", "), more,
+                      fmt::join(known, ", "), fmt::join(answer_names, ", ")));
 }
 
 /// The sizes that the shapes of outputs are made of.
 struct Sizes {
   std::int64_t batch, tokens, heads, head_dim, state;
-  std::int64_t sequences;                    ///< that have a state of their own
+  std::int64_t sequences;                     ///< that have a state of their own
   std::optional<std::int64_t> packed_chunks;  ///< chunk states of all packed sequences together
 };
 
@@ -402,22 +411,26 @@ std::string shape_text(const Layout& layout) {
   return fmt::format("({})", fmt::join(layout.shape.begin(), layout.shape.begin() + layout.rank, ","));
 }
 
-/// Checks what the sizes of the outputs are taken from; `Problem::of` checks the rest.
-void check_sized(const Arguments& arguments, std::string_view source) {
-  if (arguments.x.rank != 4) damaged(source, "x has shape " + shape_text(arguments.x) + "; it must have four dimensions, (B,T,H,P)");
-  if (arguments.B.rank != 4) damaged(source, "B has shape " + shape_text(arguments.B) + "; it must have four dimensions, (B,T,G,N)");
-  const auto& cu_seqlens = arguments.cu_seqlens;
-  if (cu_seqlens && (cu_seqlens->rank != 1 || cu_seqlens->shape[0] < 1 || cu_seqlens->dtype != DType::i32)) {
-    damaged(source, fmt::format("cu_seqlens is {} of shape {}; it must be i32 of shape (S+1)", name(cu_seqlens->dtype),
-                                shape_text(*cu_seqlens)));
+/// Checks the inputs among themselves, before any memory for outputs is made of their sizes. There are no outputs yet:
+/// x stands in for y, which has its shape, and nothing is written.
+void check_inputs(const Case& result, std::string_view source) {
+  Arguments arguments = result.arguments;
+  const Tensor& x = arguments.x;
+  arguments.y = {static_cast<const Layout&>(x), const_cast<void*>(x.data)};
+  Options options = result.options;
+  options.chunk_states_every = 0;
+  try {
+    validate(arguments, options);
+  } catch (const Error& error) {
+    damaged(source, error.what());
   }
 }
 
 std::vector<double> stored_answer(const safetensors::Entry& entry, const Layout& expected, std::string_view source) {
   const Layout layout = safetensors::layout_of(entry, source);
   if (layout.dtype != DType::f32 || layout.rank != expected.rank || layout.shape != expected.shape) {
-    damaged(source, fmt::format("the stored answer {} is {} of shape {}; it must be F32 of shape {}", entry.name, entry.dtype,
-                                shape_text(layout), shape_text(expected)));
+    damaged(source, fmt::format("the stored answer {} is {} of shape {}; it must be F32 of shape {}", entry.name,
+                                entry.dtype, shape_text(layout), shape_text(expected)));
   }
   return values({layout, entry.bytes.data()});
 }
@@ -437,7 +450,8 @@ Answers answers_from(const safetensors::Contents& contents, const Case& problem)
     damaged(source, "the stored answer chunk_states and the metadata chunk_states_every come together or not at all");
   }
   if (chunk_states != nullptr) {
-    right.chunk_states = stored_answer(*chunk_states, chunk_states_layout(sizes, problem.options.chunk_states_every), source);
+    right.chunk_states =
+        stored_answer(*chunk_states, chunk_states_layout(sizes, problem.options.chunk_states_every), source);
   }
   return right;
 }
@@ -457,8 +471,8 @@ Errors measure(const Problem& problem, const Answers& answers, const Answers& ri
 }
 
 Bars bars_from(const Errors& same_precision, DType x) {
-  // Rounding takes another course in every implementation of the same precision; half as much again is what the project allows for
-  // that. In f32 the errors of a small problem may happen to vanish, hence the floor.
+  // Rounding takes another course in every implementation of the same precision; half as much again is what the project
+  // allows for that. In f32 the errors of a small problem may happen to vanish, hence the floor.
   const double least = x == DType::f32 ? 2e-6 : 0;
   const auto bar = [&](double error) { return std::max(1.5 * error, least); };
   const double state = same_precision.state ? same_precision.state->value : 0;
@@ -485,7 +499,7 @@ GuardedMemory::GuardedMemory(std::size_t bytes) : bytes_(bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
     throw Error(ErrorCode::out_of_memory, fmt::format("{} bytes are more than any memory holds", bytes));
   }
-  void* memory = ::operator new(bytes + 2 * guard_bytes, std::align_val_t{alignment}, std::nothrow);
+  void* memory = ::operator new (bytes + 2 * guard_bytes, std::align_val_t{alignment}, std::nothrow);
   if (memory == nullptr) throw Error(ErrorCode::out_of_memory, fmt::format("not enough memory for {} bytes", bytes));
   memory_.reset(static_cast<std::byte*>(memory));
   for (std::size_t i = 0; i < guard_bytes; ++i) {
@@ -496,16 +510,12 @@ GuardedMemory::GuardedMemory(std::size_t bytes) : bytes_(bytes) {
 }
 
 void GuardedMemory::Deleter::operator()(std::byte* memory) const noexcept {
-  ::operator delete(memory, std::align_val_t{alignment});
+  ::operator delete (memory, std::align_val_t{alignment});
 }
 
-std::byte* GuardedMemory::data() const noexcept {
-  return memory_.get() + guard_bytes;
-}
+std::byte* GuardedMemory::data() const noexcept { return memory_.get() + guard_bytes; }
 
-void GuardedMemory::poison() noexcept {
-  std::memset(data(), poison_byte, bytes_);
-}
+void GuardedMemory::poison() noexcept { std::memset(data(), poison_byte, bytes_); }
 
 bool GuardedMemory::intact() const noexcept {
   for (std::size_t i = 0; i < guard_bytes; ++i) {
@@ -514,7 +524,8 @@ bool GuardedMemory::intact() const noexcept {
   return true;
 }
 
-GuardedOutputs::GuardedOutputs(const Arguments& inputs, const Options& options, bool want_final_states) : arguments_(inputs) {
+GuardedOutputs::GuardedOutputs(const Arguments& inputs, const Options& options, bool want_final_states)
+    : arguments_(inputs) {
   const Sizes sizes = sizes_of(inputs, options);
   arguments_.y = add("y", out_layout(sizes, inputs.x.dtype));
   arguments_.final_states.reset();
@@ -547,7 +558,7 @@ Case case_from(const safetensors::Contents& contents) {
   Case result;
   result.options = options_from(contents);
   take_inputs(contents, result);
-  check_sized(result.arguments, contents.source);
+  check_inputs(result, contents.source);
   result.name = contents.source;
   for (const auto& [key, value] : contents.metadata) {
     if (key == "name") result.name = value;
@@ -567,9 +578,7 @@ GoldenCase golden_case_from(const safetensors::Contents& contents) {
   return result;
 }
 
-Case load_case(const std::filesystem::path& path) {
-  return case_from(safetensors::File::read(path).contents());
-}
+Case load_case(const std::filesystem::path& path) { return case_from(safetensors::File::read(path).contents()); }
 
 GoldenCase load_golden_case(const std::filesystem::path& path) {
   return golden_case_from(safetensors::File::read(path).contents());

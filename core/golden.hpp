@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls with known answers. Two halves that need not meet: comparing answers with bars (for a stored case and for a random
-/// problem alike), and loading a case from a safetensors file (tests/golden/README.md describes the files).
+/// Calls with known answers. Two halves that need not meet: comparing answers with bars (for a stored case and for a
+/// random problem alike), and loading a case from a safetensors file (tests/golden/README.md describes the files).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@
 
 namespace tilemamba::golden {
 
-// --------------------------------------------------------------------------------------------------------------- comparing
+// ---------------------------------------------------------------------------------------------------------------
+// comparing
 
 /// The answers of one call, widened, dense, in the shapes of `Arguments`.
 struct Answers {
@@ -62,8 +63,8 @@ struct Bars {
 struct Shares {
   Worst out;
   Worst block;
-  /// A row (token, head) fails when its error exceeds both 6 times its block's RMS row error and 2 bars.out times its own norm: one
-  /// lost row hides in the norm of its block where the block's errors are far below their bar.
+  /// A row (token, head) fails when its error exceeds both 6 times its block's RMS row error and 2 bars.out times its
+  /// own norm: one lost row hides in the norm of its block where the block's errors are far below their bar.
   Worst row;
   std::optional<Worst> state;
   std::optional<Worst> chunk_state;
@@ -75,9 +76,11 @@ struct Shares {
 /// @throws Error as `measure`.
 [[nodiscard]] Shares compare(const Problem& problem, const Answers& answers, const Answers& right, const Bars& bars);
 
-// --------------------------------------------------------------------------------------------------------------- memory
+// ---------------------------------------------------------------------------------------------------------------
+// memory
 
-/// Host memory for a kernel under suspicion: between two guard zones, and filled with bytes that are a NaN in every floating type.
+/// Host memory for a kernel under suspicion: between two guard zones, and filled with bytes that are a NaN in every
+/// floating type.
 class GuardedMemory {
  public:
   /// @param bytes may be 0; the memory is aligned to 256 bytes all the same.
@@ -102,7 +105,8 @@ class GuardedMemory {
 /// Outputs for a call, poisoned and guarded: y in x's dtype, final_states and chunk_states in f32, all dense.
 class GuardedOutputs {
  public:
-  /// @param inputs a call's arguments; what it says of outputs is not looked at, x, B and cu_seqlens must be well formed.
+  /// @param inputs a call's arguments; what it says of outputs is not looked at, x, B and cu_seqlens must be well
+  /// formed.
   /// @param want_final_states whether the call gives final_states; chunk_states come if `options` asks for them.
   /// @throws Error out_of_memory.
   GuardedOutputs(const Arguments& inputs, const Options& options, bool want_final_states);
@@ -121,7 +125,8 @@ class GuardedOutputs {
   std::vector<GuardedMemory> memory_;
 };
 
-// ----------------------------------------------------------------------------------------------------------------- loading
+// -----------------------------------------------------------------------------------------------------------------
+// loading
 
 /// A call from a file: it owns what its arguments point to.
 struct Case {
@@ -139,11 +144,11 @@ struct GoldenCase : Case {
   Bars bars;
 };
 
-/// The call that a file poses. Tensors: x, dt, A, B, C and, if present, D, z, dt_bias, initial_states, seq_idx, cu_seqlens; out,
-/// final_states and chunk_states are stored answers and not looked at. Metadata, all optional: name, chunk_size, dt_softplus,
-/// dt_limit_lo, dt_limit_hi, chunk_states_every and bar_*.
-/// @throws Error damaged_file for a required tensor that is missing, an unknown tensor, a dtype or metadata that cannot be used, an
-/// x or B of another rank than 4. The rest is checked where the call is planned (`Problem::of`).
+/// The call that a file poses. Tensors: x, dt, A, B, C and, if present, D, z, dt_bias, initial_states, seq_idx,
+/// cu_seqlens; out, final_states and chunk_states are stored answers and not looked at. Metadata, all optional: name,
+/// chunk_size, dt_softplus, dt_limit_lo, dt_limit_hi, chunk_states_every and bar_*.
+/// @throws Error damaged_file for a required tensor that is missing, an unknown tensor, a dtype or metadata that cannot
+/// be used, and inputs that do not go together. What chunk_states_every asks for is checked where the call is planned.
 [[nodiscard]] Case case_from(const safetensors::Contents& contents);
 
 /// As `case_from`, with the answers (F32, exactly the shapes of the call's outputs; out is required) and the bars.

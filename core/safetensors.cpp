@@ -34,10 +34,10 @@ struct Element {
 
 /// Every dtype of the format; four- and six-bit elements are packed, so sizes are counted in bits.
 constexpr std::array elements = {
-    Element{"BOOL", 8},    Element{"F4", 4},       Element{"F6_E2M3", 6}, Element{"F6_E3M2", 6}, Element{"U8", 8},
-    Element{"I8", 8},      Element{"F8_E5M2", 8},  Element{"F8_E4M3", 8}, Element{"F8_E8M0", 8}, Element{"I16", 16},
-    Element{"U16", 16},    Element{"F16", 16},     Element{"BF16", 16},   Element{"I32", 32},    Element{"U32", 32},
-    Element{"F32", 32},    Element{"C64", 64},     Element{"F64", 64},    Element{"I64", 64},    Element{"U64", 64},
+    Element{"BOOL", 8}, Element{"F4", 4},      Element{"F6_E2M3", 6}, Element{"F6_E3M2", 6}, Element{"U8", 8},
+    Element{"I8", 8},   Element{"F8_E5M2", 8}, Element{"F8_E4M3", 8}, Element{"F8_E8M0", 8}, Element{"I16", 16},
+    Element{"U16", 16}, Element{"F16", 16},    Element{"BF16", 16},   Element{"I32", 32},    Element{"U32", 32},
+    Element{"F32", 32}, Element{"C64", 64},    Element{"F64", 64},    Element{"I64", 64},    Element{"U64", 64},
 };
 
 [[noreturn]] void damaged(std::string_view source, const std::string& what) {
@@ -58,7 +58,8 @@ const Element* element_named(std::string_view name) {
   return found == elements.end() ? nullptr : &*found;
 }
 
-// --------------------------------------------------------------------------------------------------------- the JSON header
+// --------------------------------------------------------------------------------------------------------- the JSON
+// header
 
 /// A tensor's line in the header, as it was written.
 struct Described {
@@ -68,8 +69,8 @@ struct Described {
   std::vector<std::uint64_t> offsets;
 };
 
-/// Takes the header's JSON event by event and accepts the three levels that the format has; anything else ends the parse at
-/// once, so neither nesting nor a wrong type can cost memory.
+/// Takes the header's JSON event by event and accepts the three levels that the format has; anything else ends the
+/// parse at once, so neither nesting nor a wrong type can cost memory.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string_view source) : source_(source) {}
@@ -79,16 +80,23 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t /*elements*/) override {
     switch (level_) {
-      case Level::outside: level_ = Level::root; return true;
-      case Level::root: return enter_entry();
-      default: wrong("an object");
+      case Level::outside:
+        level_ = Level::root;
+        return true;
+      case Level::root:
+        return enter_entry();
+      default:
+        wrong("an object");
     }
   }
   bool key(string_t& text) override {
     switch (level_) {
-      case Level::root: return entry_key(text);
-      case Level::metadata: return metadata_entry_key(text);
-      default: return field_key(text);
+      case Level::root:
+        return entry_key(text);
+      case Level::metadata:
+        return metadata_entry_key(text);
+      default:
+        return field_key(text);
     }
   }
   bool end_object() override {
@@ -130,7 +138,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { wrong("null"); }
   bool boolean(bool value) override { wrong(value ? "true" : "false"); }
   bool binary(binary_t& /*value*/) override { wrong("binary data"); }
-  bool parse_error(std::size_t position, const std::string& /*token*/, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
     damaged(source_, fmt::format("the header is not JSON at its byte {}: {}", position, in_quotes(error.what())));
   }
 
@@ -145,15 +154,16 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool metadata_entry_key(string_t& text) {
-    if (!metadata.emplace(text, "").second) damaged(source_, fmt::format("the metadata have {} twice", in_quotes(text)));
+    if (!metadata.emplace(text, "").second)
+      damaged(source_, fmt::format("the metadata have {} twice", in_quotes(text)));
     key_ = std::move(text);
     return true;
   }
   bool field_key(const string_t& text) {
     const auto found = std::find(field_names.begin(), field_names.end(), text);
     if (found == field_names.end()) {
-      damaged(source_, fmt::format("tensor {}: unknown field {}; a tensor has dtype, shape and data_offsets", in_quotes(key_),
-                                   in_quotes(text)));
+      damaged(source_, fmt::format("tensor {}: unknown field {}; a tensor has dtype, shape and data_offsets",
+                                   in_quotes(key_), in_quotes(text)));
     }
     const auto index = static_cast<std::size_t>(found - field_names.begin());
     if (std::exchange(has_field_[index], true)) {
@@ -178,23 +188,27 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       if (!has_field_[i]) damaged(source_, fmt::format("tensor {}: no {}", in_quotes(key_), field_names[i]));
     }
     if (current_.offsets.size() != 2) {
-      damaged(source_, fmt::format("tensor {}: data_offsets has {} numbers; it must have two, begin and end", in_quotes(key_),
-                                   current_.offsets.size()));
+      damaged(source_, fmt::format("tensor {}: data_offsets has {} numbers; it must have two, begin and end",
+                                   in_quotes(key_), current_.offsets.size()));
     }
     tensors.push_back(std::move(current_));
   }
 
   [[noreturn]] void wrong(const std::string& found) const {
     switch (level_) {
-      case Level::outside: damaged(source_, fmt::format("the header is {}; it must be an object", found));
-      case Level::root: damaged(source_, fmt::format("{} is {}; it must be an object", in_quotes(key_), found));
-      case Level::metadata: damaged(source_, fmt::format("metadata {} is {}; it must be a string", in_quotes(key_), found));
+      case Level::outside:
+        damaged(source_, fmt::format("the header is {}; it must be an object", found));
+      case Level::root:
+        damaged(source_, fmt::format("{} is {}; it must be an object", in_quotes(key_), found));
+      case Level::metadata:
+        damaged(source_, fmt::format("metadata {} is {}; it must be a string", in_quotes(key_), found));
       case Level::shape:
         damaged(source_, fmt::format("tensor {}: shape holds {}; extents are integers from 0", in_quotes(key_), found));
       case Level::offsets:
-        damaged(source_, fmt::format("tensor {}: data_offsets holds {}; it must be two integers, begin and end", in_quotes(key_),
-                                     found));
-      case Level::tensor: break;
+        damaged(source_, fmt::format("tensor {}: data_offsets holds {}; it must be two integers, begin and end",
+                                     in_quotes(key_), found));
+      case Level::tensor:
+        break;
     }
     const auto field = static_cast<std::size_t>(field_);
     damaged(source_, fmt::format("tensor {}: {} is {}; it must be {}", in_quotes(key_), field_names[field], found,
@@ -210,22 +224,25 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Described current_;
 };
 
-// -------------------------------------------------------------------------------------------------------------- the checks
+// -------------------------------------------------------------------------------------------------------------- the
+// checks
 
 std::uint64_t header_length(std::span<const std::byte> bytes, std::string_view source) {
   if (bytes.size() < length_bytes) {
-    damaged(source, fmt::format("{} bytes are too few; a safetensors file begins with the 8 bytes of its header's length",
-                                bytes.size()));
+    damaged(source,
+            fmt::format("{} bytes are too few; a safetensors file begins with the 8 bytes of its header's length",
+                        bytes.size()));
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) length |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
   if (length > max_header_bytes) {
-    damaged(source, fmt::format("the header's length is given as {} bytes; the format allows {} (is this a safetensors file?)",
-                                length, max_header_bytes));
+    damaged(source,
+            fmt::format("the header's length is given as {} bytes; the format allows {} (is this a safetensors file?)",
+                        length, max_header_bytes));
   }
   if (length > bytes.size() - length_bytes) {
-    damaged(source, fmt::format("the header's length is given as {} bytes, but only {} follow; the file is cut short", length,
-                                bytes.size() - length_bytes));
+    damaged(source, fmt::format("the header's length is given as {} bytes, but only {} follow; the file is cut short",
+                                length, bytes.size() - length_bytes));
   }
   return length;
 }
@@ -244,15 +261,16 @@ std::uint64_t byte_count(const Described& tensor, std::string_view source) {
   if (element == nullptr) {
     std::vector<std::string_view> known;
     for (const Element& e : elements) known.push_back(e.name);
-    damaged(source, fmt::format("tensor {}: unknown dtype {}; the format has {}", in_quotes(tensor.name), in_quotes(tensor.dtype),
-                                fmt::join(known, ", ")));
+    damaged(source, fmt::format("tensor {}: unknown dtype {}; the format has {}", in_quotes(tensor.name),
+                                in_quotes(tensor.dtype), fmt::join(known, ", ")));
   }
   std::optional<std::uint64_t> bits = element->bits;
   // An extent of zero makes the tensor empty whatever the others are, those whose product overflows included.
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0u) != tensor.shape.end()) return 0;
   for (const std::uint64_t extent : tensor.shape) {
     bits = product(*bits, extent);
-    if (!bits) damaged(source, fmt::format("tensor {}: the size of its shape overflows 64 bits", in_quotes(tensor.name)));
+    if (!bits)
+      damaged(source, fmt::format("tensor {}: the size of its shape overflows 64 bits", in_quotes(tensor.name)));
   }
   if (*bits % 8 != 0) {
     damaged(source, fmt::format("tensor {}: its {} bits are not whole bytes", in_quotes(tensor.name), *bits));
@@ -260,7 +278,8 @@ std::uint64_t byte_count(const Described& tensor, std::string_view source) {
   return *bits / 8;
 }
 
-/// Every byte of the data must belong to one tensor: what nobody claims could hide something, what two claim is an error somewhere.
+/// Every byte of the data must belong to one tensor: what nobody claims could hide something, what two claim is an
+/// error somewhere.
 void check_coverage(const std::vector<Described>& sorted, std::uint64_t data_bytes, std::string_view source) {
   std::uint64_t covered = 0;
   for (const Described& tensor : sorted) {
@@ -270,21 +289,26 @@ void check_coverage(const std::vector<Described>& sorted, std::uint64_t data_byt
       damaged(source, fmt::format("tensor {}: its data begin at {} and end at {}", in_quotes(tensor.name), begin, end));
     }
     if (end > data_bytes) {
-      damaged(source, fmt::format("tensor {}: its data end at byte {}, but the file holds {} bytes of data (cut short?)",
-                                  in_quotes(tensor.name), end, data_bytes));
+      damaged(source,
+              fmt::format("tensor {}: its data end at byte {}, but the file holds {} bytes of data (cut short?)",
+                          in_quotes(tensor.name), end, data_bytes));
     }
     if (begin != covered) {
-      damaged(source, fmt::format("tensor {}: its data begin at byte {}; they must begin at {}, where the tensor before ends ({})",
-                                  in_quotes(tensor.name), begin, covered, begin < covered ? "two overlap" : "a hole"));
+      damaged(
+          source,
+          fmt::format("tensor {}: its data begin at byte {}; they must begin at {}, where the tensor before ends ({})",
+                      in_quotes(tensor.name), begin, covered, begin < covered ? "two overlap" : "a hole"));
     }
     if (const std::uint64_t needed = byte_count(tensor, source); needed != end - begin) {
-      damaged(source, fmt::format("tensor {}: {} of shape ({}) takes {} bytes, but data_offsets give it {}", in_quotes(tensor.name),
-                                  tensor.dtype, fmt::join(tensor.shape, ","), needed, end - begin));
+      damaged(source,
+              fmt::format("tensor {}: {} of shape ({}) takes {} bytes, but data_offsets give it {}",
+                          in_quotes(tensor.name), tensor.dtype, fmt::join(tensor.shape, ","), needed, end - begin));
     }
     covered = end;
   }
   if (covered != data_bytes) {
-    damaged(source, fmt::format("{} bytes follow the last tensor; every byte must belong to one", data_bytes - covered));
+    damaged(source,
+            fmt::format("{} bytes follow the last tensor; every byte must belong to one", data_bytes - covered));
   }
 }
 
@@ -310,16 +334,15 @@ Contents parse_checked(std::span<const std::byte> bytes, std::string_view source
   return contents;
 }
 
-// ------------------------------------------------------------------------------------------------------------------- files
+// -------------------------------------------------------------------------------------------------------------------
+// files
 
 struct Closer {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }  // NOLINT(cppcoreguidelines-owning-memory)
 };
 using Handle = std::unique_ptr<std::FILE, Closer>;
 
-std::string last_error() {
-  return std::generic_category().message(errno);
-}
+std::string last_error() { return std::generic_category().message(errno); }
 
 std::uintmax_t regular_file_size(const std::filesystem::path& path) {
   std::error_code error;
@@ -376,12 +399,14 @@ class TemporaryFile {
   Handle handle_;
 };
 
-/// Where the bytes go: a link is followed, since a rename would replace the link; a device or a pipe cannot be renamed over.
+/// Where the bytes go: a link is followed, since a rename would replace the link; a device or a pipe cannot be renamed
+/// over.
 std::filesystem::path write_target(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) return path;
-  if (!std::filesystem::is_regular_file(status)) io_error(path, "cannot be written", "it exists and is no regular file");
+  if (!std::filesystem::is_regular_file(status))
+    io_error(path, "cannot be written", "it exists and is no regular file");
   std::filesystem::path target = std::filesystem::canonical(path, error);
   if (error) io_error(path, "cannot be written", error.message());
   return target;
@@ -389,10 +414,14 @@ std::filesystem::path write_target(const std::filesystem::path& path) {
 
 std::string_view format_name(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "F32";
-    case DType::f16: return "F16";
-    case DType::bf16: return "BF16";
-    case DType::i32: return "I32";
+    case DType::f32:
+      return "F32";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::i32:
+      return "I32";
   }
   return "";
 }
@@ -403,7 +432,8 @@ std::uint64_t dense_bytes(const Named& named) {
   for (int i = tensor.rank - 1; i >= 0; --i) {
     const auto dimension = static_cast<std::size_t>(i);
     if (tensor.shape[dimension] > 1 && tensor.strides[dimension] != count) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("tensor {}: only dense tensors are written", in_quotes(named.name)));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("tensor {}: only dense tensors are written", in_quotes(named.name)));
     }
     count *= tensor.shape[dimension];
   }
@@ -440,7 +470,8 @@ std::string in_quotes(std::string_view name) {
 }
 
 const Entry* Contents::find(std::string_view name) const noexcept {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const Entry& entry) { return entry.name == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const Entry& entry) { return entry.name == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -463,7 +494,8 @@ File File::read(const std::filesystem::path& path) {
     throw Error(ErrorCode::out_of_memory, fmt::format("{}: not enough memory for its {} bytes", path.string(), size));
   }
   const std::size_t got = std::fread(file.bytes_.get(), 1, size, handle.get());
-  if (got != size) io_error(path, "cannot be read", std::ferror(handle.get()) != 0 ? last_error() : "it became shorter");
+  if (got != size)
+    io_error(path, "cannot be read", std::ferror(handle.get()) != 0 ? last_error() : "it became shorter");
   file.contents_ = parse({file.bytes_.get(), size}, path.string());
   return file;
 }
@@ -473,15 +505,17 @@ Layout layout_of(const Entry& entry, std::string_view source) {
   const std::array held = {DType::f32, DType::f16, DType::bf16, DType::i32};
   const auto* dtype = std::find_if(held.begin(), held.end(), [&](DType d) { return format_name(d) == entry.dtype; });
   if (dtype == held.end()) {
-    damaged(source, fmt::format("tensor {} is {}; only F32, F16, BF16 and I32 can be used", in_quotes(entry.name), entry.dtype));
+    damaged(source, fmt::format("tensor {} is {}; only F32, F16, BF16 and I32 can be used", in_quotes(entry.name),
+                                entry.dtype));
   }
   if (entry.shape.size() > static_cast<std::size_t>(max_rank)) {
-    damaged(source, fmt::format("tensor {} has {} dimensions; at most {} can be used", in_quotes(entry.name), entry.shape.size(),
-                                max_rank));
+    damaged(source, fmt::format("tensor {} has {} dimensions; at most {} can be used", in_quotes(entry.name),
+                                entry.shape.size(), max_rank));
   }
   layout.dtype = *dtype;
   layout.rank = static_cast<int>(entry.shape.size());
-  // An empty tensor may have any other extents: its strides are the only numbers here that the file's size does not bound.
+  // An empty tensor may have any other extents: its strides are the only numbers here that the file's size does not
+  // bound.
   std::uint64_t stride = 1;
   for (std::size_t i = entry.shape.size(); i-- > 0;) {
     const auto next = product(stride, std::max<std::uint64_t>(entry.shape[i], 1));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reading and writing safetensors files: 8 bytes with the header's length (little endian), a JSON header that gives each tensor's
-/// dtype, shape and place, then the tensors' bytes without holes. https://github.com/huggingface/safetensors gives the format.
+/// Reading and writing safetensors files: 8 bytes with the header's length (little endian), a JSON header that gives
+/// each tensor's dtype, shape and place, then the tensors' bytes without holes.
+/// https://github.com/huggingface/safetensors gives the format.
 ///
-/// A file may come from anywhere: nothing in it is believed before it is checked, and what is allocated is bounded by the
-/// file's size. Everything here fails with `Error` and nothing else.
+/// A file may come from anywhere: nothing in it is believed before it is checked, and what is allocated is bounded by
+/// the file's size. Everything here fails with `Error` and nothing else.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +61,8 @@ class File {
 };
 
 /// The layout of `entry` as a dense host tensor. Its bytes may be unaligned: copy them before you read them as numbers.
-/// @throws Error damaged_file if tilemamba has no such dtype, the rank is above max_rank or an extent is above 2^63 - 1.
+/// @throws Error damaged_file if tilemamba has no such dtype, the rank is above max_rank or an extent is above 2^63
+/// - 1.
 [[nodiscard]] Layout layout_of(const Entry& entry, std::string_view source);
 
 /// `name` in quotes, control characters escaped and shortened to what fits a message.
@@ -72,8 +74,8 @@ struct Named {
   Tensor tensor;
 };
 
-/// Writes a file, whole or not at all: into a new file in the same folder, which then takes the name. The same input gives the same
-/// bytes: tensors in the order of falling element size (so that all are aligned), then by name.
+/// Writes a file, whole or not at all: into a new file in the same folder, which then takes the name. The same input
+/// gives the same bytes: tensors in the order of falling element size (so that all are aligned), then by name.
 /// @throws Error invalid_argument if a tensor is not dense or a name comes twice; io if the file cannot be written.
 void write(const std::filesystem::path& path, std::span<const Named> tensors, const Metadata& metadata);
 

@@ -16,22 +16,26 @@ TILEMAMBA_FN float step_size(float dt, float bias, const StepRule& rule) {
   return tile::select(delta < rule.least, rule.least, tile::select(delta > rule.most, rule.most, delta));
 }
 
-/// The decay per unit of step size, to base 2.
+/// What a head does to its steps. Read once: a driver keeps it while it walks over chunks.
+struct HeadRule {
+  float bias;
+  float rate;  ///< the decay per unit of step size, to base 2
+  StepRule step;
+};
+
 template <class Call>
-TILEMAMBA_FN float decay_rate(const Call& call, int head) {
-  return tile::value(call.A, head) * tile::log2e;
+[[nodiscard]] TILEMAMBA_FN HeadRule head_rule(const Call& call, int head) {
+  return {tile::value(call.dt_bias, head), tile::value(call.A, head) * tile::log2e, call.rule};
 }
 
 /// delta, cum and document of one chunk of one head, from dt and seq_idx.
 template <class W, class Call>
-TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const Tokens& tokens, int head, Decays<W>& d) {
-  const float bias = tile::value(call.dt_bias, head);
-  const float rate = decay_rate(call, head);
+TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head, Decays<W>& d) {
   w.scan_changes(d.document, call.seq_idx, tokens);
   w.get(d.delta, call.dt, tokens, head);
-  w.map(d.delta, [=](float dt, bool inside) { return tile::select(inside, step_size(dt, bias, call.rule), 0.0f); },
+  w.map(d.delta, [&rule](float dt, bool inside) { return tile::select(inside, step_size(dt, rule.bias, rule.step), 0.0f); },
         tile::inside(tokens.count));
-  w.map(d.cum, [=](float, float delta) { return delta * rate; }, tile::rows(d.delta));
+  w.map(d.cum, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan(d.cum, d.document);
 }
 
@@ -45,9 +49,9 @@ TILEMAMBA_FN void entry_decays(W& w, Decays<W>& d) {
 /// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The exponent is
 /// summed from the chunk's end, which loses nothing under strong decay. `after`: log2 of what is left beyond the chunk.
 template <class W>
-TILEMAMBA_FN void exit_weights(W& w, float rate, float after, Decays<W>& d) {
+TILEMAMBA_FN void exit_weights(W& w, const HeadRule& rule, float after, Decays<W>& d) {
   const int leaving = w.last(d.document);
-  w.map(d.exit, [=](float, float delta) { return delta * rate; }, tile::rows(d.delta));
+  w.map(d.exit, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan_back(d.exit);
   w.map(d.exit,
         [=](float tail, float delta, int document) {

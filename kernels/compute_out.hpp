@@ -20,16 +20,16 @@ template <class W>
 }
 
 /// What the backend wants at hand for the next step, made where the decays are.
-template <class W, class Call>
-TILEMAMBA_FN void tabulate_decays(W& w, const Call& call, int head, Decays<W>& d) {
-  w.tabulate(d.table, d.cum, d.delta, d.document, decay_rate(call, head));
+template <class W>
+TILEMAMBA_FN void tabulate_decays(W& w, const HeadRule& rule, Decays<W>& d) {
+  w.tabulate(d.table, d.cum, d.delta, d.document, rule.rate);
 }
 
 /// decayed_ij = scores_ij 2^(cum_i - cum_j) delta_j for j <= i in one document, 0 elsewhere.
 template <class W, class Call>
-TILEMAMBA_FN void decay_scores(W& w, const Call& call, int head, const GroupChunk<W>& group, HeadChunk<W>& chunk) {
+TILEMAMBA_FN void decay_scores(W& w, const Call& call, const HeadRule& rule, int head, const GroupChunk<W>& group, HeadChunk<W>& chunk) {
   const Decays<W>& d = chunk.decays;
-  w.decay_scores(chunk.decayed, group.scores, d.cum, d.delta, d.document, d.table, decay_rate(call, head), call.D, head);
+  w.decay_scores(chunk.decayed, group.scores, d.cum, d.delta, d.document, d.table, rule.rate, call.D, head);
 }
 
 /// y_i = S_in C_i
@@ -44,7 +44,7 @@ template <class W, class Call>
 [[nodiscard]] TILEMAMBA_FN typename W::Token multiply_decayed(W& w, const Call& call, const HeadChunk<W>& chunk, Output<W>& out) {
   // Where a chunk holds several documents, an infinite or undefined x of one must not reach another as 0 * x.
   w.operand_if(call.seq_idx.given, out.x, chunk.x, [](float x_j) { return tile::finite_or_zero(x_j); });
-  w.map(out.y, [](float y_i, float entry_i) { return tile::weigh(y_i, entry_i); }, tile::rows(chunk.decays.entry));
+  w.weigh(out.y, chunk.decays.entry);
   return w.mma_AB(tile::add(out.y), chunk.decayed, out.x);
 }
 

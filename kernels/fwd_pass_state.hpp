@@ -20,7 +20,7 @@ template <class W, class Shared>
 TILEMAMBA_FN void prepare_state(W& w, const Decays<W>& d, const Shared& x, Carried<W>& c) {
   w.operand(c.S_in, c.S);
   w.decay(c.S, w.last(d.entry));
-  w.operand(c.weighted, x, [](float x_j, float exit_j) { return tile::weigh(x_j, exit_j); }, tile::rows(d.exit));
+  w.weigh(c.weighted, x, d.exit);
 }
 
 /// S = S + weighted^T B.
@@ -33,6 +33,7 @@ template <class W>
 template <class W, class Call>
 TILEMAMBA_FN void put_snapshot(W& w, const Call& call, const Sequence& sequence, const Tokens& tokens, const Slice& slice,
                                const Carried<W>& c) {
+  if (!call.chunk_states.given) return;
   const std::int64_t snapshot = call.sequences.cut.snapshot_after(sequence, tokens);
   if (snapshot >= 0) w.put(call.chunk_states, sequence.batch, sequence.first_snapshot + snapshot, slice, c.S);
 }

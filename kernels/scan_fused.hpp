@@ -31,10 +31,9 @@ TILEMAMBA_FN void begin_segment_sum(W& w, SegmentSum<W>& segment) {
 }
 
 template <class W>
-TILEMAMBA_FN void step_segment_sum(W& w, float rate, const GroupChunk<W>& group, HeadChunk<W>& chunk, SegmentSum<W>& segment) {
-  exit_weights(w, rate, segment.after, chunk.decays);
-  w.operand(segment.weighted, chunk.x, [](float x_j, float exit_j) { return tile::weigh(x_j, exit_j); },
-            tile::rows(chunk.decays.exit));
+TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<W>& group, HeadChunk<W>& chunk, SegmentSum<W>& segment) {
+  exit_weights(w, rule, segment.after, chunk.decays);
+  w.weigh(segment.weighted, chunk.x, chunk.decays.exit);
   auto sum = w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
   const bool one_document = w.last(chunk.decays.document) == 0;
   segment.after = tile::select(one_document, segment.after + w.last(chunk.decays.cum), tile::minus_infinity);
@@ -68,8 +67,9 @@ TILEMAMBA_FN void scan_segments(W& w, const Call& call, const Sequence& sequence
 template <class W, class Call>
 TILEMAMBA_FN void begin_segment(W& w, const Call& call, const Sequence& sequence, std::int64_t segment, const Slice& slice,
                                 Carried<W>& c) {
-  if (segment == 0) return begin_state(w, call, sequence, slice, c);
-  w.get(c.S, call.entry_states, std::int64_t{0}, sequence.first_slot + segment - 1, slice);
+  const bool first = segment == 0;
+  w.get(c.S, first ? call.initial_states : call.entry_states, std::int64_t{0},
+        first ? sequence.index : sequence.first_slot + segment - 1, slice);
 }
 
 /// All products of a chunk of one head: outputs and the next state. The state must have been prepared for this chunk. A driver

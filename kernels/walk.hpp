@@ -44,7 +44,7 @@ struct Cumsum {
     if (unit >= call.sequences.units()) return;
     const Sequence sequence = call.sequences.of_unit(unit);
     const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
-    chunk_cumsum(w, call, tokens, head, decays);
+    chunk_cumsum(w, call, head_rule(call, head), tokens, head, decays);
     w.put(call.cum, unit, head, decays.cum);
     w.put(call.delta, unit, head, decays.delta);
   }
@@ -71,13 +71,14 @@ struct PassState {
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const Sequence sequence = call.sequences[block / heads.slices()];
     const Slice slice = heads.slice(static_cast<int>(block % heads.slices()));
+    const HeadRule rule = head_rule(call, slice.head);
     begin_state(w, call, sequence, slice, carried);
     for (std::int64_t c = 0; c < sequence.units; ++c) {
       const std::int64_t unit = sequence.first_unit + c;
       const Tokens tokens = call.sequences.cut.tokens(sequence, c);
       load_group(w, call, tokens, slice.group, false, group);
       load_decays(w, call, tokens, unit, slice.head, chunk.decays);
-      exit_weights(w, decay_rate(call, slice.head), 0.0f, chunk.decays);
+      exit_weights(w, rule, 0.0f, chunk.decays);
       w.get(chunk.x, call.x, tokens, slice);
       w.put(call.entry_states, std::int64_t{0}, unit, slice, carried.S);
       prepare_state(w, chunk.decays, chunk.x, carried);
@@ -91,12 +92,12 @@ struct PassState {
 
 /// What a chunk brings for one head, for its outputs.
 template <class W, class Call>
-TILEMAMBA_FN void load_head(W& w, const Call& call, const Tokens& tokens, const Slice& slice, const GroupChunk<W>& group,
-                            HeadChunk<W>& chunk) {
+TILEMAMBA_FN void load_head(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, const Slice& slice,
+                            const GroupChunk<W>& group, HeadChunk<W>& chunk) {
   w.get(chunk.x, call.x, tokens, slice);
   if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
-  tabulate_decays(w, call, slice.head, chunk.decays);
-  decay_scores(w, call, slice.head, group, chunk);
+  tabulate_decays(w, rule, chunk.decays);
+  decay_scores(w, call, rule, slice.head, group, chunk);
 }
 
 /// The outputs of a chunk, for the heads of a block. Block: (unit, block of heads).
@@ -119,7 +120,7 @@ struct ComputeOut {
     for (int worker = 0; worker < heads.size(head_block); ++worker) {
       const Slice slice = heads.slice(head_block, worker);
       load_decays(w, call, tokens, unit, slice.head, chunk.decays);
-      load_head(w, call, tokens, slice, group, chunk);
+      load_head(w, call, head_rule(call, slice.head), tokens, slice, group, chunk);
       w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
       compute_out(w, call, group, chunk, S_in, out, [] {});
       finish_output(w, call, slice, chunk, out);
@@ -145,13 +146,14 @@ struct SumSegments {
     const std::int64_t index = unit - sequence.first_unit;
     if (index == sequence.units - 1) return;
     const Cut& cut = call.sequences.cut;
+    const HeadRule rule = head_rule(call, slice.head);
     begin_segment_sum(w, segment);
     for (std::int64_t c = (index + 1) * cut.unit_chunks - 1; c >= index * cut.unit_chunks; --c) {
       const Tokens tokens = cut.tokens(sequence, c);
       load_group(w, call, tokens, slice.group, false, group);
-      chunk_cumsum(w, call, tokens, slice.head, chunk.decays);
+      chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
       w.get(chunk.x, call.x, tokens, slice);
-      step_segment_sum(w, decay_rate(call, slice.head), group, chunk, segment);
+      step_segment_sum(w, rule, group, chunk, segment);
     }
     finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
   }
@@ -202,10 +204,11 @@ struct Fused {
       load_group(w, call, tokens, heads.slice(head_block, 0).group, true, group);
       for (int worker = 0; worker < workers; ++worker) {
         const Slice slice = heads.slice(head_block, worker);
-        chunk_cumsum(w, call, tokens, slice.head, chunk.decays);
+        const HeadRule rule = head_rule(call, slice.head);
+        chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
         entry_decays(w, chunk.decays);
-        exit_weights(w, decay_rate(call, slice.head), 0.0f, chunk.decays);
-        load_head(w, call, tokens, slice, group, chunk);
+        exit_weights(w, rule, 0.0f, chunk.decays);
+        load_head(w, call, rule, tokens, slice, group, chunk);
         prepare_state(w, chunk.decays, chunk.x, carried[worker]);
         step_fused(w, call, group, chunk, carried[worker], out, [] {}, [] {});
         finish_output(w, call, slice, chunk, out);

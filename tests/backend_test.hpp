@@ -15,6 +15,7 @@
 
 #include "core/golden.hpp"
 #include "tests/problems.hpp"
+#include "tests/reference.hpp"
 
 namespace tilemamba::test {
 
@@ -39,10 +40,17 @@ std::ostream& operator<<(std::ostream& out, const Target& target);
 /// Fails the test if another backend, schedule or policy was bound, or if anything beside the workspace was written to.
 [[nodiscard]] bool run_on(const Target& target, const Arguments& arguments, const Options& options);
 
+/// Those of an answer that `arguments` has outputs for.
+[[nodiscard]] golden::Answers answers_of(const reference::Answer& answer, const Arguments& arguments);
+
 /// The right answers to a call, and the bars of its same-precision chunked form.
 struct Expected {
   golden::Answers right;
   golden::Bars bars;
+  /// What share of the row rule is allowed. The rule is made for the lost or wrong row, which exceeds it many times. In
+  /// float, a row whose decay is a difference of two large sums (strong decay), or which nearly cancels, exceeds it a
+  /// little in the chunked form too: then 1.5 times that, as for every other bar.
+  double row = 1;
 };
 [[nodiscard]] Expected expected_of(const Arguments& arguments, const Options& options);
 /// The same for `Call(spec)` as it was made; remembered, since every target asks again.

@@ -36,11 +36,13 @@ Answers ones(const Problem& problem, std::int64_t chunks = 2) {
   const auto N = problem.state;
   const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   return {std::vector<double>(size(problem.batch * problem.tokens * H * P), 1.0),
-          std::vector<double>(size(problem.batch * H * P * N), 1.0), std::vector<double>(size(chunks * H * P * N), 1.0)};
+          std::vector<double>(size(problem.batch * H * P * N), 1.0),
+          std::vector<double>(size(chunks * H * P * N), 1.0)};
 }
 
 double& y_at(const Problem& problem, Answers& answers, std::int64_t batch, std::int64_t token, std::int64_t head) {
-  return answers.y[static_cast<std::size_t>(((batch * problem.tokens + token) * problem.heads + head) * problem.head_dim)];
+  return answers
+      .y[static_cast<std::size_t>(((batch * problem.tokens + token) * problem.heads + head) * problem.head_dim)];
 }
 
 TEST(Compare, EqualAnswersHaveNoError) {
@@ -53,8 +55,8 @@ TEST(Compare, EqualAnswersHaveNoError) {
 TEST(Compare, MeasuresEachPartAgainstItsOwnNorm) {
   const Problem problem = problem_of(130);
   Answers answers = ones(problem);
-  y_at(problem, answers, 1, 129, 2) += 0.01;         // in a block of 2 tokens: 8 values of 1
-  (*answers.final_states)[3 * 20 + 7] += 0.02;       // sequence 1, head 0: 20 values of 1
+  y_at(problem, answers, 1, 129, 2) += 0.01;          // in a block of 2 tokens: 8 values of 1
+  (*answers.final_states)[3 * 20 + 7] += 0.02;        // sequence 1, head 0: 20 values of 1
   (*answers.chunk_states)[(3 + 1) * 20 + 3] += 0.03;  // chunk 1, head 1
   const Errors errors = measure(problem, answers, ones(problem));
   EXPECT_NEAR(errors.out.value, 0.01 / std::sqrt(2 * 130 * 3 * 4), 1e-12);
@@ -77,7 +79,7 @@ TEST(Compare, OneWrongRowIsSeen) {
   for (int i = 0; i < problem.head_dim; ++i) (&y_at(problem, answers, 0, 10, 1))[i] += 2.5e-3;
   const Shares shares = compare(problem, answers, ones(problem), bars);
   EXPECT_LT(shares.block.value, 1);
-  // 64 rows, one of them wrong: its error is 8 times the RMS. The wider limit is 6 RMS = 0.75 of the error... or 2 bars = 0.8 of it.
+  // Alone among 64 rows its error is 8 times their RMS, so that 2 bars of its norm is the wider of the two limits.
   EXPECT_NEAR(shares.row.value, 2.5 / 2, 1e-9);
   EXPECT_EQ(shares.row.place, "batch 0, head 1, token 10");
 }

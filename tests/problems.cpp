@@ -195,8 +195,7 @@ std::int64_t draws(std::int64_t usual) {
   return std::max<std::int64_t>(1, std::llround(factor * static_cast<double>(usual)));
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// memory
+// ------------------------------------------------------------------------------------------------------------- memory
 
 struct Arena::Block {
   DType dtype{};
@@ -306,8 +305,7 @@ std::string Arena::damage() const {
   return {};
 }
 
-// ---------------------------------------------------------------------------------------------------------------- a
-// call
+// ------------------------------------------------------------------------------------------------------------- a call
 
 Call::Call(const Spec& s) : spec(s), options(s.options) {
   Random random(s.seed ^ 0x5bd1e995u), scatter(s.seed + 17);
@@ -420,8 +418,7 @@ bool Call::outputs_untouched() const {
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// tensors
+// ------------------------------------------------------------------------------------------------------------ tensors
 
 MutableTensor slice(const MutableTensor& tensor, int dimension, std::int64_t begin, std::int64_t count) {
   if (begin < 0 || count < 0 || begin + count > tensor.shape[dimension]) throw std::logic_error("slice: out of range");

@@ -15,8 +15,7 @@
 namespace tilemamba::reference {
 namespace {
 
-// ---------------------------------------------------------------------------------------------------------------
-// numbers
+// ------------------------------------------------------------------------------------------------------------ numbers
 
 float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
@@ -62,8 +61,7 @@ std::uint16_t to_f16(float value) {
   return static_cast<std::uint16_t>(sign | ((even >> 13) - ((127u - 15u) << 10)));
 }
 
-// ------------------------------------------------------------------------------------------------------- what is
-// computed
+// --------------------------------------------------------------------------------------------------- what is computed
 
 /// One state's worth of tokens: a row of the batch, or a packed sequence.
 struct Sequence {
@@ -183,8 +181,7 @@ void recur(const Arguments& a, const Options& options, const Sequence& s, std::i
   copy_state(answer.final_states, s.state);
 }
 
-// ------------------------------------------------------------------------------------------------------- the chunked
-// form
+// --------------------------------------------------------------------------------------------------- the chunked form
 
 /// One (sequence, head) of the chunked form in float, operands rounded to x's type. Chunks are counted from the start
 /// of each document, so that a chunk never holds two.

@@ -16,8 +16,7 @@
 
 namespace tilemamba::reference {
 
-// ---------------------------------------------------------------------------------------------------------------
-// numbers
+// ------------------------------------------------------------------------------------------------------------ numbers
 
 /// The value stored in element `index` (counted from `data`), widened.
 [[nodiscard]] double load(DType dtype, const void* data, std::int64_t index);
@@ -38,8 +37,7 @@ template <typename... Coordinate>
 /// The whole tensor, dense and widened.
 [[nodiscard]] std::vector<double> values(const Tensor& tensor);
 
-// ---------------------------------------------------------------------------------------------------------------
-// answers
+// ------------------------------------------------------------------------------------------------------------ answers
 
 /// Dense, row-major, in the shapes of `Arguments`.
 struct Answer {

@@ -27,6 +27,9 @@ using tile::Q;
 
 /// Rows and columns of tiles are padded to a multiple of this.
 inline constexpr int padding = 16;
+TILEMAMBA_FN constexpr int least(int a, int b) {
+  return b < a ? b : a;
+}
 TILEMAMBA_FN constexpr int padded(int extent) {
   return (extent + padding - 1) / padding * padding;
 }
@@ -174,9 +177,12 @@ struct Worker {
         : data(reinterpret_cast<int*>(w.scratch.take(w.template extent<Axis>()))), height(w.template extent<Axis>()) {}
     [[nodiscard]] TILEMAMBA_FN int& at(int row, int) const { return data[row]; }
   };
+  /// Room for decay_scores.
   struct DecayTable {
+    float* row = nullptr;
+    float* column = nullptr;
     DecayTable() = default;
-    TILEMAMBA_FN explicit DecayTable(Worker&) {}
+    TILEMAMBA_FN explicit DecayTable(Worker& w) : row(w.scratch.take(w.extents.chunk)), column(w.scratch.take(w.extents.chunk)) {}
   };
   /// Products are done when they return.
   struct [[nodiscard]] Token {};
@@ -206,15 +212,32 @@ struct Worker {
   }
 
   // -------------------------------------------------------------------------------------------------------- from and to memory
-  template <class T>
-  TILEMAMBA_FN void get_rows(const T& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
-    const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
-    const int width = view.width - slice.channel;
-    with_loads(view.data, view.dtype, [&](const auto& load) {
-      each(out.height, out.width, [&](int i, int j) {
-        out.at(i, j) = i < tokens.count && j < width ? load(origin + i * view.token_stride + j) : 0.0f;
-      });
+  /// out = in^T, a block of `padding` squared after the other: a block's lines stay in the innermost cache.
+  TILEMAMBA_FN void turn(const Matrix& out, const Matrix& in) const {
+    each(out.height / padding, out.width / padding, [&](int block_row, int block_column) {
+      for (int i = 0; i < padding; ++i) {
+        for (int j = 0; j < padding; ++j) {
+          out.at(block_row * padding + i, block_column * padding + j) = in.at(block_column * padding + j, block_row * padding + i);
+        }
+      }
     });
+  }
+  /// Zeros outside the first `height` rows and `width` columns.
+  TILEMAMBA_FN void pad(const Matrix& out, int height, int width) const {
+    if (width < out.width) {
+      each(height, out.width - width, [&](int i, int j) { out.at(i, width + j) = 0.0f; });
+    }
+    if (height < out.height) {
+      each(out.height - height, out.width, [&](int i, int j) { out.at(height + i, j) = 0.0f; });
+    }
+  }
+  KOKKOS_FUNCTION void get_rows(const Matrix& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+    const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
+    const int width = least(out.width, view.width - slice.channel);
+    with_loads(view.data, view.dtype, [&](const auto& load) {
+      each(tokens.count, width, [&](int i, int j) { out.at(i, j) = load(origin + i * view.token_stride + j); });
+    });
+    pad(out, tokens.count, width);
   }
   template <class Row, class Column>
   TILEMAMBA_FN void get(Plain<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
@@ -223,8 +246,7 @@ struct Worker {
   template <class Row, class Column>
   TILEMAMBA_FN void get(Twice<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
     get_rows(out, view, tokens, slice);
-    const Matrix turned = out.transposed;
-    each(turned.height, turned.width, [&](int n, int q) { turned.at(n, q) = out.at(q, n); });
+    turn(out.transposed, out);
   }
   TILEMAMBA_FN void get(Vector<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens, int head) const {
     const std::int64_t origin = view.offset(tokens, head, 0);
@@ -240,16 +262,15 @@ struct Worker {
                         const tile::Slice& slice) const {
     if (!view.given) return zero(out);
     const std::int64_t origin = view.offset(batch, index, slice);
-    const int channels = view.channels - slice.channel;
+    const int channels = least(out.width, view.channels - slice.channel);
     with_loads(view.data, view.dtype, [&](const auto& load) {
-      each(out.height, out.width, [&](int n, int p) {
-        out.at(n, p) = n < view.width && p < channels ? load(origin + p * view.channel_stride + n) : 0.0f;
-      });
+      each(view.width, channels, [&](int n, int p) { out.at(n, p) = load(origin + p * view.channel_stride + n); });
     });
+    pad(out, view.width, channels);
   }
   TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice, const Matrix& in) const {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
-    const int width = in.width < view.width - slice.channel ? in.width : view.width - slice.channel;
+    const int width = least(in.width, view.width - slice.channel);
     with_stores(view.data, view.dtype, [&](const auto& store) {
       each(tokens.count, width, [&](int i, int j) { store(origin + i * view.token_stride + j, in.at(i, j)); });
     });
@@ -257,7 +278,7 @@ struct Worker {
   TILEMAMBA_FN void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
                         const Transposed<P, N>& in) const {
     const std::int64_t origin = view.offset(batch, index, slice);
-    const int channels = in.width < view.channels - slice.channel ? in.width : view.channels - slice.channel;
+    const int channels = least(in.width, view.channels - slice.channel);
     with_stores(view.data, view.dtype, [&](const auto& store) {
       each(channels, view.width, [&](int p, int n) { store(origin + p * view.channel_stride + n, in.at(n, p)); });
     });
@@ -290,10 +311,6 @@ struct Worker {
   template <class T>
   TILEMAMBA_FN void zero(T& target) const {
     each(target.height, target.width, [&](int i, int j) { target.at(i, j) = 0.0f; });
-  }
-  template <class Row, class Column, class F, class... Arguments>
-  TILEMAMBA_FN void operand(Plain<Row, Column>& out, const Plain<Row, Column>& source, const F& f, const Arguments&... arguments) const {
-    each(out.height, out.width, [&](int i, int j) { out.at(i, j) = f(source.at(i, j), value(arguments, i, j)...); });
   }
   TILEMAMBA_FN void operand(Transposed<P, N>& out, const Transposed<P, N>& source) const {
     each(out.height, out.width, [&](int n, int p) { out.at(n, p) = source.at(n, p); });
@@ -342,41 +359,66 @@ struct Worker {
   }
 
   // ------------------------------------------------------------------------------------------------------------ operations by name
+  TILEMAMBA_FN void weigh(Plain<Q, P>& y, const Vector<Q>& weights) const {
+    map(y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+  }
+  TILEMAMBA_FN void weigh(Plain<Q, P>& out, const Plain<Q, P>& x, const Vector<Q>& weights) const {
+    each(out.height, out.width, [&](int i, int p) { out.at(i, p) = tile::weigh(x.at(i, p), weights.data[i]); });
+  }
   TILEMAMBA_FN void decay(Transposed<P, N>& S, float factor) const {
     map(S, [=](float s) { return tile::weigh(s, factor); });
   }
   TILEMAMBA_FN void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
 
-  /// The exponents cum_i - cum_j are summed down each column instead of being subtracted: nothing cancels, and a document's
-  /// start sets them to minus infinity. Above the diagonal block of a row nothing is written, and nothing is read by mma_AB.
-  TILEMAMBA_FN void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&, const Vector<Q>& delta,
-                                 const Ordinals<Q>& document, const DecayTable&, float rate, const tile::HeadView&, int) const {
+  /// Exponents are summed from token to token and never subtracted: nothing cancels, and a document's start makes them minus
+  /// infinity. Only the blocks on the diagonal take an exponential per element; elsewhere it is a factor of the row (what is left
+  /// since the row's block began) times a factor of the column (what was left then), both at most 1 for a decay.
+  /// Above the diagonal blocks nothing is written, and nothing is read by mma_AB.
+  KOKKOS_FUNCTION void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&, const Vector<Q>& delta,
+                                    const Ordinals<Q>& document, const DecayTable& table, float rate, const tile::HeadView&, int) const {
     constexpr int width = Block::columns;
-    each(out.width / width, [&](int block) {
-      const int first = block * width;
-      const int top = first / padding * padding;
-      float exponent[width] = {};
-      for (int i = top; i < out.height; ++i) {
-        const float step = delta.data[i] * rate;
-        const bool starts = i > 0 && document.data[i] != document.data[i - 1];
-        for (int k = 0; k < width; ++k) {
-          const int j = first + k;
-          exponent[k] = i <= j ? 0.0f : (starts ? tile::minus_infinity : exponent[k] + step);
-          const float left = tile::select(j <= i, tile::exp2(exponent[k]) * delta.data[j], 0.0f);
-          out.at(i, j) = tile::weigh(scores.at(i, j), left);
-        }
-      }
+    const auto next = [&](float exponent, int i) {
+      const bool starts = i > 0 && document.data[i] != document.data[i - 1];
+      return starts ? tile::minus_infinity : exponent + delta.data[i] * rate;
+    };
+    each(out.height / padding, [&](int block) {
+      float exponent = 0.0f;
+      for (int i = block * padding; i < (block + 1) * padding; ++i) table.row[i] = exponent = next(exponent, i);
     });
+    each(out.height, [&](int i) { table.row[i] = tile::exp2(table.row[i]); });
+    for (int top = 0; top < out.height; top += padding) {
+      each(padding, top, [&](int k, int j) {
+        out.at(top + k, j) = tile::weigh(scores.at(top + k, j), table.row[top + k] * table.column[j]);
+      });
+      each(top, [&](int j) { table.column[j] *= table.row[top + padding - 1]; });
+      each(padding / width, [&](int piece) {
+        const int first = top + piece * width;
+        float exponent[width] = {};
+        float left[width] = {};
+        for (int i = top; i < top + padding; ++i) {
+          const float stepped = next(0.0f, i);
+          for (int k = 0; k < width; ++k) {
+            const int j = first + k;
+            exponent[k] = tile::select(i > j, exponent[k] + stepped, 0.0f);
+            left[k] = tile::select(i >= j, tile::exp2(exponent[k]) * delta.data[j], 0.0f);
+            out.at(i, j) = tile::weigh(scores.at(i, j), left[k]);
+          }
+        }
+        for (int k = 0; k < width; ++k) table.column[first + k] = left[k];
+      });
+    }
   }
 
   TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const Plain<Q, P>& x, const tile::HeadView& D, const tile::Slice& slice) const {
     if (!D.given) return;
-    const std::int64_t origin = slice.head * D.head_stride;
-    const int last = D.width - 1 - slice.channel;  // for the padding beyond it, and D of one value a head
+    if (D.channel_stride == 0) {
+      const float d = tile::value(D, slice.head);
+      each(y.height, y.width, [&](int i, int p) { y.at(i, p) += d * x.at(i, p); });
+      return;
+    }
+    const std::int64_t origin = slice.head * D.head_stride + slice.channel;
     with_loads(D.data, D.dtype, [&](const auto& load) {
-      each(y.height, y.width, [&](int i, int p) {
-        y.at(i, p) += load(origin + (slice.channel + (p < last ? p : last)) * D.channel_stride) * x.at(i, p);
-      });
+      each(y.height, least(y.width, D.width - slice.channel), [&](int i, int p) { y.at(i, p) += load(origin + p) * x.at(i, p); });
     });
   }
 
@@ -391,7 +433,7 @@ struct Worker {
 
   /// out = [out +] left * right, the depth being right's height.
   template <bool add, Trim trim>
-  TILEMAMBA_FN Token product(const Matrix& out, const Left& left, const Matrix& right) const {
+  KOKKOS_FUNCTION Token product(const Matrix& out, const Left& left, const Matrix& right) const {
     constexpr int rows = Block::rows, columns = Block::columns, lanes = Block::lanes, vectors = columns / lanes;
     using Lanes = typename Block::Vector;
     const int across = out.width / columns;

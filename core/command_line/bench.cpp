@@ -32,22 +32,15 @@ constexpr std::int64_t heads = 8;
 constexpr std::int64_t head_dim = 64;
 constexpr std::int64_t groups = 1;
 
-// ---------------------------------------------------------------------------------------------------------------- problems
+// ----------------------------------------------------------------------------------------------------------------
+// problems
 
 using Draw = double (*)(std::mt19937_64& random);
 
-double normal(std::mt19937_64& random) {
-  return std::normal_distribution<double>()(random);
-}
-double silu_normal(std::mt19937_64& random) {
-  return tile::silu(static_cast<float>(normal(random)));
-}
-double softplus_normal(std::mt19937_64& random) {
-  return tile::softplus(static_cast<float>(normal(random)));
-}
-double decay_rate(std::mt19937_64& random) {
-  return -std::uniform_real_distribution<double>(1, 16)(random);
-}
+double normal(std::mt19937_64& random) { return std::normal_distribution<double>()(random); }
+double silu_normal(std::mt19937_64& random) { return tile::silu(static_cast<float>(normal(random))); }
+double softplus_normal(std::mt19937_64& random) { return tile::softplus(static_cast<float>(normal(random))); }
+double decay_rate(std::mt19937_64& random) { return -std::uniform_real_distribution<double>(1, 16)(random); }
 
 void store(DType dtype, float value, std::byte* to) {
   if (dtype == DType::f32) {
@@ -58,7 +51,8 @@ void store(DType dtype, float value, std::byte* to) {
   std::memcpy(to, &bits, sizeof bits);
 }
 
-/// The inputs of a published shape with the published distribution: x, B, C = silu(randn), dt = softplus(randn), A = -U(1, 16).
+/// The inputs of a published shape with the published distribution: x, B, C = silu(randn), dt = softplus(randn), A =
+/// -U(1, 16).
 class PublishedCall {
  public:
   PublishedCall(std::int64_t tokens, std::int64_t state, DType dtype) {
@@ -73,7 +67,8 @@ class PublishedCall {
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
 
  private:
-  /// Draws as many values as make no visible period, and repeats them: drawing all of a large tensor takes longer than the benchmark.
+  /// Draws as many values as make no visible period, and repeats them: drawing all of a large tensor takes longer than
+  /// the benchmark.
   Tensor add(DType dtype, std::initializer_list<std::int64_t> shape, Draw draw) {
     constexpr std::size_t most_drawn = 65537;
     const Layout layout = dense(dtype, shape);
@@ -83,7 +78,8 @@ class PublishedCall {
     std::byte* const data = memory_.emplace_back(count * size).data();
     const std::size_t drawn = std::min(count, most_drawn);
     for (std::size_t i = 0; i < drawn; ++i) store(dtype, static_cast<float>(draw(random_)), data + i * size);
-    for (std::size_t i = drawn; i < count; i += drawn) std::memcpy(data + i * size, data, std::min(drawn, count - i) * size);
+    for (std::size_t i = drawn; i < count; i += drawn)
+      std::memcpy(data + i * size, data, std::min(drawn, count - i) * size);
     return {layout, data};
   }
 
@@ -104,11 +100,12 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values, values + count, [&](std::uint16_t bits) { return (bits & exponent) != exponent; });
 }
 
-// --------------------------------------------------------------------------------------------------------------- the floor
+// --------------------------------------------------------------------------------------------------------------- the
+// floor
 
-/// Seconds below which no implementation comes on a device of these rates: x, y, B, C and dt go through memory once, and the four
-/// products of the chunked form are done with chunks of 128, the causal half of each. (Other chunks, the states and the
-/// decays move it by a few per cent; it is a yardstick, the same for every rival.)
+/// Seconds below which no implementation comes on a device of these rates: x, y, B, C and dt go through memory once,
+/// and the four products of the chunked form are done with chunks of 128, the causal half of each. (Other chunks, the
+/// states and the decays move it by a few per cent; it is a yardstick, the same for every rival.)
 double floor_seconds(const Problem& problem, const Rates& rates) {
   const auto rows = static_cast<double>(problem.batch * problem.tokens);
   const auto H = static_cast<double>(problem.heads);
@@ -123,7 +120,8 @@ double floor_seconds(const Problem& problem, const Rates& rates) {
   return std::max(bytes / rates.copy_bytes_per_second, flop / rates.matmul_flop_per_second);
 }
 
-// ------------------------------------------------------------------------------------------------------------------- rows
+// -------------------------------------------------------------------------------------------------------------------
+// rows
 
 struct Row {
   std::int64_t tokens = 0;
@@ -131,7 +129,7 @@ struct Row {
   std::string backend;
   Schedule schedule = Schedule::automatic;
   std::string policy;
-  double seconds = 0;   ///< median
+  double seconds = 0;  ///< median
   int calls = 0;
   double tokens_per_second = 0;
   std::size_t workspace_bytes = 0;
@@ -170,7 +168,8 @@ void require_sound(Execution& execution, const golden::GuardedOutputs& outputs) 
   require_intact(execution, outputs);
   const Arguments& arguments = outputs.arguments();
   if (all_finite(arguments.y) && all_finite(*arguments.final_states)) return;
-  throw Error(ErrorCode::backend_failure, fmt::format("{} gave an answer that is not finite", describe(execution.plan())));
+  throw Error(ErrorCode::backend_failure,
+              fmt::format("{} gave an answer that is not finite", describe(execution.plan())));
 }
 
 class Bench {
@@ -202,7 +201,8 @@ class Bench {
     std::vector<Choice> choices;
     for (const Candidate& candidate : candidates(problem)) {
       const Choice choice{candidate.backend, candidate.schedule, request_.choice.policy};
-      const bool wanted = candidate.refusal.empty() && honours(request_.choice, candidate.backend, candidate.schedule, candidate.policy);
+      const bool wanted = candidate.refusal.empty() &&
+                          honours(request_.choice, candidate.backend, candidate.schedule, candidate.policy);
       if (wanted && std::find(choices.begin(), choices.end(), choice) == choices.end()) choices.push_back(choice);
     }
     // Nothing is left: planning as asked gives the library's own words for it.
@@ -237,23 +237,18 @@ class Bench {
   Progress progress_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------- reporting
+// ----------------------------------------------------------------------------------------------------------------
+// reporting
 
-/// What the rows ran on, in the words of the first backend that can run.
-std::string device_name() {
-  for (const BackendInfo& backend : backends()) {
-    if (backend.can_run && !backend.devices.empty()) return backend.devices.front();
-  }
-  return "unknown";
-}
+std::string device_name(const Rates& rates) { return fmt::format("{}, {} threads", rates.processor, rates.threads); }
 
 std::string as_table(const BenchRequest& request, const Rates& rates, const std::vector<Row>& rows) {
   std::string text = fmt::format(
       "tilemamba {} on {}\nB {}, H {}, P {}, G {}, {}, with D, f32 initial and final states\n"
       "copy    {:.1f} GB/s: {}\nmatmul  {:.1f} GFLOP/s: {}\n"
       "floor   the larger of x, y, B, C, dt once through memory and the four products at these rates\n\n",
-      version(), device_name(), batch, heads, head_dim, groups, name(request.dtype), rates.copy_bytes_per_second * 1e-9,
-      rates.copy_method, rates.matmul_flop_per_second * 1e-9, rates.matmul_method);
+      version(), device_name(rates), batch, heads, head_dim, groups, name(request.dtype),
+      rates.copy_bytes_per_second * 1e-9, rates.copy_method, rates.matmul_flop_per_second * 1e-9, rates.matmul_method);
   Table table({{"T", true},
                {"N", true},
                {"backend"},
@@ -268,8 +263,9 @@ std::string as_table(const BenchRequest& request, const Rates& rates, const std:
   for (const Row& row : rows) {
     if (last != nullptr && (last->tokens != row.tokens || last->state != row.state)) table.add({});
     last = &row;
-    table.add({fmt::format("{}", row.tokens), fmt::format("{}", row.state), row.backend, std::string(name(row.schedule)), row.policy,
-               fmt::format("{:.2f}", row.seconds * 1e3), fmt::format("{}", row.calls), fmt::format("{:.0f}", row.tokens_per_second),
+    table.add({fmt::format("{}", row.tokens), fmt::format("{}", row.state), row.backend,
+               std::string(name(row.schedule)), row.policy, fmt::format("{:.2f}", row.seconds * 1e3),
+               fmt::format("{}", row.calls), fmt::format("{:.0f}", row.tokens_per_second),
                fmt::format("{}", row.workspace_bytes), fmt::format("{:.2f}", row.seconds / row.floor_seconds)});
   }
   return text + table.text();
@@ -300,7 +296,7 @@ std::string as_json(const BenchRequest& request, const Rates& rates, const std::
                          {"copy_method", rates.copy_method},
                          {"matmul_flop_per_second", rates.matmul_flop_per_second},
                          {"matmul_method", rates.matmul_method}};
-  const json whole = {{"device", device_name()},
+  const json whole = {{"device", device_name(rates)},
                       {"version", version()},
                       {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                       {"rates", measured},

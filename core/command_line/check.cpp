@@ -66,7 +66,8 @@ std::vector<std::pair<std::string, const golden::Worst*>> named_shares(const gol
   return named;
 }
 
-// ------------------------------------------------------------------------------------------------------------ what to check
+// ------------------------------------------------------------------------------------------------------------ what to
+// check
 
 /// The files of a folder, by name. @throws Error io if there is none: checking nothing must not look like a pass.
 std::vector<fs::path> files_in(const fs::path& folder) {
@@ -96,11 +97,15 @@ std::vector<Choice> choices_for(const Problem& problem, const CheckRequest& requ
   if (!request.all) return {request.choice};
   std::vector<Choice> choices;
   for (const Candidate& candidate : candidates(problem)) {
-    if (!honours(request.choice, candidate.backend, candidate.schedule, candidate.policy)) continue;
     if (candidate.refusal.empty()) {
-      choices.push_back({candidate.backend, candidate.schedule, candidate.policy});
+      if (honours(request.choice, candidate.backend, candidate.schedule, candidate.policy)) {
+        choices.push_back({candidate.backend, candidate.schedule, candidate.policy});
+      }
       continue;
     }
+    // A backend that cannot run here at all has no schedules to tell apart.
+    if (!honours({request.choice.backend, Schedule::automatic, ""}, candidate.backend, candidate.schedule, ""))
+      continue;
     const Skipped skipped{candidate.backend, candidate.refusal};
     const auto& known = report.skipped;
     if (std::find(known.begin(), known.end(), skipped) == known.end()) report.skipped.push_back(skipped);
@@ -110,14 +115,16 @@ std::vector<Choice> choices_for(const Problem& problem, const CheckRequest& requ
   return choices;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- checking
+// ----------------------------------------------------------------------------------------------------------------
+// checking
 
 /// A check of one backend that another one passed would be worth nothing.
 Plan plan_exactly(const Problem& problem, const Choice& choice) {
   Plan plan(problem, choice);
   if (honours(choice, plan.backend(), plan.schedule(), plan.policy())) return plan;
-  throw Error(ErrorCode::backend_failure, fmt::format("asked for \"{}\", {}, \"{}\", but the plan is {}", choice.backend,
-                                                      name(choice.schedule), choice.policy, describe(plan)));
+  throw Error(ErrorCode::backend_failure,
+              fmt::format("asked for \"{}\", {}, \"{}\", but the plan is {}", choice.backend, name(choice.schedule),
+                          choice.policy, describe(plan)));
 }
 
 golden::Shares shares_of(const golden::GoldenCase& golden_case, golden::GuardedOutputs& outputs, const Plan& plan) {
@@ -132,7 +139,8 @@ golden::Shares shares_of(const golden::GoldenCase& golden_case, golden::GuardedO
 class Checker {
  public:
   Checker(const CheckRequest& request, std::vector<fs::path> files) : request_(request), files_(std::move(files)) {
-    for (const fs::path& file : files_) name_width_ = std::max(name_width_, static_cast<int>(file.stem().string().size()));
+    for (const fs::path& file : files_)
+      name_width_ = std::max(name_width_, static_cast<int>(file.stem().string().size()));
   }
 
   Report check() {
@@ -151,10 +159,9 @@ class Checker {
       body();
     } catch (const Error& error) {
       progress_.clear();
-      const bool named = std::string_view(error.what()).starts_with(file.string());
-      const std::string message = named ? error.what() : fmt::format("{}: {}", file.string(), error.what());
-      complain(message);
-      report_.failures.push_back({file.string(), message, error.code()});
+      const Error named = about(file, error);
+      complain(named.what());
+      report_.failures.push_back({file.string(), named.what(), named.code()});
     }
   }
 
@@ -163,9 +170,11 @@ class Checker {
     const golden::GoldenCase golden_case = golden::load_golden_case(file);
     for (const std::string& key : golden_case.unknown_metadata) {
       progress_.clear();
-      complain(fmt::format("warning: {}: metadata {} is unknown and was not used", file.string(), safetensors::in_quotes(key)));
+      complain(fmt::format("warning: {}: metadata {} is unknown and was not used", file.string(),
+                           safetensors::in_quotes(key)));
     }
-    golden::GuardedOutputs outputs(golden_case.arguments, golden_case.options, golden_case.right.final_states.has_value());
+    golden::GuardedOutputs outputs(golden_case.arguments, golden_case.options,
+                                   golden_case.right.final_states.has_value());
     validate(outputs.arguments(), golden_case.options);
     const Problem problem = Problem::of(outputs.arguments(), golden_case.options);
     for (const Choice& choice : choices_for(problem, request_, report_)) {
@@ -190,9 +199,11 @@ class Checker {
       print("each error as a share of its bar: at most 1 passes\n");
       print(line({"case", "backend", "schedule", "policy", "out", "block", "row", "state", "chunk_state", ""}));
     }
-    const auto cell = [](const std::optional<golden::Worst>& worst) { return worst ? fmt::format("{:.3f}", worst->value) : "-"; };
-    print(line({result.name, result.backend, result.schedule, result.policy, cell(shares.out), cell(shares.block), cell(shares.row),
-                cell(shares.state), cell(shares.chunk_state), shares.pass() ? "" : "FAILED"}));
+    const auto cell = [](const std::optional<golden::Worst>& worst) {
+      return worst ? fmt::format("{:.3f}", worst->value) : "-";
+    };
+    print(line({result.name, result.backend, result.schedule, result.policy, cell(shares.out), cell(shares.block),
+                cell(shares.row), cell(shares.state), cell(shares.chunk_state), shares.pass() ? "" : "FAILED"}));
     for (const auto& [part, worst] : named_shares(shares)) {
       if (!(worst->value <= 1)) print(fmt::format("    {} {:.3f}: {}\n", part, worst->value, worst->place));
     }
@@ -203,7 +214,8 @@ class Checker {
     const std::array<int, 10> widths = {-name_width_, -14, -8, -12, 7, 7, 7, 7, 11, -6};  // below zero: to the left
     std::string text;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      text += widths[i] < 0 ? fmt::format("{:<{}}  ", cells[i], -widths[i]) : fmt::format("{:>{}}  ", cells[i], widths[i]);
+      text +=
+          widths[i] < 0 ? fmt::format("{:<{}}  ", cells[i], -widths[i]) : fmt::format("{:>{}}  ", cells[i], widths[i]);
     }
     text.resize(text.find_last_not_of(' ') + 1);
     return text + "\n";
@@ -217,16 +229,19 @@ class Checker {
   Report report_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------- reporting
+// ----------------------------------------------------------------------------------------------------------------
+// reporting
 
 void print_summary(const Report& report) {
   for (const auto& [backend, reason] : report.skipped) print(fmt::format("skipped {}: {}\n", backend, reason));
-  const auto worst = std::max_element(report.results.begin(), report.results.end(), [](const Result& a, const Result& b) {
-    return a.shares.worst() < b.shares.worst();
-  });
+  const auto worst =
+      std::max_element(report.results.begin(), report.results.end(),
+                       [](const Result& a, const Result& b) { return a.shares.worst() < b.shares.worst(); });
   if (worst == report.results.end()) return;
-  const auto failed = std::count_if(report.results.begin(), report.results.end(), [](const Result& r) { return !r.shares.pass(); });
-  print(fmt::format("{} runs, {} beyond their bars{}; worst share {:.3f} ({} on {}, {}, {})\n", report.results.size(), failed,
+  const auto failed =
+      std::count_if(report.results.begin(), report.results.end(), [](const Result& r) { return !r.shares.pass(); });
+  print(fmt::format("{} runs, {} beyond their bars{}; worst share {:.3f} ({} on {}, {}, {})\n", report.results.size(),
+                    failed,
                     report.failures.empty() ? "" : fmt::format(", {} could not be checked", report.failures.size()),
                     worst->shares.worst(), worst->name, worst->backend, worst->schedule, worst->policy));
 }
@@ -239,8 +254,9 @@ json json_of(const Result& result) {
     shares[part] = std::isfinite(worst->value) ? json(worst->value) : json();
     places[part] = worst->place;
   }
-  return {{"file", result.file},     {"name", result.name},   {"backend", result.backend}, {"schedule", result.schedule},
-          {"policy", result.policy}, {"shares", shares},      {"worst_at", places},        {"pass", result.shares.pass()}};
+  return {{"file", result.file},         {"name", result.name},         {"backend", result.backend},
+          {"schedule", result.schedule}, {"policy", result.policy},     {"shares", shares},
+          {"worst_at", places},          {"pass", result.shares.pass()}};
 }
 
 std::string as_json(const Report& report) {
@@ -249,7 +265,8 @@ std::string as_json(const Report& report) {
   json skipped = json::array();
   for (const Result& result : report.results) results.push_back(json_of(result));
   for (const Failure& failure : report.failures) {
-    failures.push_back({{"file", failure.file}, {"message", failure.message}, {"exit_code", exit_code_of(failure.code)}});
+    failures.push_back(
+        {{"file", failure.file}, {"message", failure.message}, {"exit_code", exit_code_of(failure.code)}});
   }
   for (const auto& [backend, reason] : report.skipped) skipped.push_back({{"backend", backend}, {"reason", reason}});
   const json whole = {{"version", version()},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The subcommands of `tilemamba`. Each takes what was asked on the command line and gives the exit code of the process; what goes
-/// wrong is thrown as `Error`, and `exit_code_of` says with which code the process then ends.
+/// The subcommands of `tilemamba`. Each takes what was asked on the command line and gives the exit code of the
+/// process; what goes wrong is thrown as `Error`, and `exit_code_of` says with which code the process then ends.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,7 @@ void print(std::string_view text) {
   throw Error(ErrorCode::io, "stdout cannot be written: " + std::generic_category().message(errno));
 }
 
-void complain(std::string_view text) {
-  fmt::print(stderr, "tilemamba: {}\n", text);
-}
+void complain(std::string_view text) { fmt::print(stderr, "tilemamba: {}\n", text); }
 
 Progress::Progress() : terminal_(isatty(fileno(stderr)) == 1) {}
 
@@ -41,9 +39,7 @@ void Progress::clear() {
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-void Table::add(std::vector<std::string> cells) {
-  rows_.push_back(std::move(cells));
-}
+void Table::add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
 std::string Table::text() const {
   std::vector<std::size_t> widths;
@@ -57,7 +53,8 @@ std::string Table::text() const {
   const auto append = [&](const std::vector<std::string>& cells) {
     std::string line;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      line += columns_[i].number ? fmt::format("{:>{}}  ", cells[i], widths[i]) : fmt::format("{:<{}}  ", cells[i], widths[i]);
+      line += columns_[i].number ? fmt::format("{:>{}}  ", cells[i], widths[i])
+                                 : fmt::format("{:<{}}  ", cells[i], widths[i]);
     }
     line.resize(line.find_last_not_of(' ') + 1);
     text += line + '\n';

@@ -15,9 +15,7 @@ Execution::Execution(Plan plan, const Arguments& host)
   }
 }
 
-void Execution::run() {
-  plan_.execute(arguments_, workspace_.data(), workspace_.bytes());
-}
+void Execution::run() { plan_.execute(arguments_, workspace_.data(), workspace_.bytes()); }
 
 bool honours(const Choice& choice, std::string_view backend, Schedule schedule, std::string_view policy) {
   // A family's members are named after it: kokkos and kokkos-openmp.
@@ -30,12 +28,18 @@ std::string describe(const Plan& plan) {
   return fmt::format("{}, {}, {}", plan.backend(), name(plan.schedule()), plan.policy());
 }
 
+Error about(const std::filesystem::path& file, const Error& error) {
+  const std::string_view message = error.what();
+  if (message.starts_with(file.string() + ":")) return error;
+  return {error.code(), fmt::format("{}: {}", file.string(), message)};
+}
+
 void require_intact(const Execution& execution, const golden::GuardedOutputs& outputs) {
   std::string damage = outputs.damage();
   if (!execution.workspace_intact()) damage += damage.empty() ? "the workspace" : ", the workspace";
   if (damage.empty()) return;
-  throw Error(ErrorCode::backend_failure,
-              fmt::format("{} wrote outside of the memory it was given, beside {}", describe(execution.plan()), damage));
+  throw Error(ErrorCode::backend_failure, fmt::format("{} wrote outside of the memory it was given, beside {}",
+                                                      describe(execution.plan()), damage));
 }
 
 }  // namespace tilemamba::command_line

@@ -3,6 +3,7 @@
 /// Running a plan on tensors that are in host memory.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,8 @@
 
 namespace tilemamba::command_line {
 
-/// A plan, a call's tensors where the plan's device can reach them, and a workspace of its own. This is the one place that knows how
-/// bytes get to a device and back; for a CPU the host's tensors are used as they are.
+/// A plan, a call's tensors where the plan's device can reach them, and a workspace of its own. This is the one place
+/// that knows how bytes get to a device and back; for a CPU the host's tensors are used as they are.
 class Execution {
  public:
   /// @param host the call, outputs included, in host memory; what it points to must outlive this object.
@@ -34,12 +35,15 @@ class Execution {
   golden::GuardedMemory workspace_;  ///< full of NaN at first: a kernel that reads what it has not written shows it
 };
 
-/// Whether a backend, schedule and policy are what `choice` asks for: what it leaves empty may be anything, and a family stands for its
-/// members.
+/// Whether a backend, schedule and policy are what `choice` asks for: what it leaves empty may be anything, and a
+/// family stands for its members.
 [[nodiscard]] bool honours(const Choice& choice, std::string_view backend, Schedule schedule, std::string_view policy);
 
 /// What a plan decided, for messages: "kokkos-openmp, fused, q64".
 [[nodiscard]] std::string describe(const Plan& plan);
+
+/// The same error, with the file's name in front unless it is there.
+[[nodiscard]] Error about(const std::filesystem::path& file, const Error& error);
 
 /// @throws Error backend_failure naming the outputs, or the workspace, beside which something was written.
 void require_intact(const Execution& execution, const golden::GuardedOutputs& outputs);

@@ -30,7 +30,8 @@ std::string as_json(const std::vector<BackendInfo>& found) {
 std::string as_table(const std::vector<BackendInfo>& found) {
   Table table({{"backend"}, {"can run"}, {"devices"}, {"reason"}});
   for (const BackendInfo& backend : found) {
-    table.add({backend.name, backend.can_run ? "yes" : "no", fmt::format("{}", fmt::join(backend.devices, "; ")), backend.reason});
+    table.add({backend.name, backend.can_run ? "yes" : "no", fmt::format("{}", fmt::join(backend.devices, "; ")),
+               backend.reason});
   }
   return fmt::format("tilemamba {}\n\n{}", version(), table.text());
 }

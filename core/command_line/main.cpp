@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <tilemamba/tilemamba.hpp>
 
@@ -22,13 +22,16 @@ namespace tilemamba::command_line {
 ExitCode exit_code_of(ErrorCode code) noexcept {
   switch (code) {
     case ErrorCode::unsupported:
-    case ErrorCode::no_backend: return ExitCode::no_backend;
+    case ErrorCode::no_backend:
+      return ExitCode::no_backend;
     // Every argument that a command passes on comes from a file.
     case ErrorCode::invalid_argument:
     case ErrorCode::io:
-    case ErrorCode::damaged_file: return ExitCode::bad_file;
+    case ErrorCode::damaged_file:
+      return ExitCode::bad_file;
     case ErrorCode::out_of_memory:
-    case ErrorCode::backend_failure: return ExitCode::failure;
+    case ErrorCode::backend_failure:
+      return ExitCode::failure;
   }
   return ExitCode::failure;
 }
@@ -55,10 +58,11 @@ Exit codes:
   5  it was started and failed: not enough memory, or the device or the backend failed
 
 Environment:
-  TILEMAMBA_BACKEND   the backend to use where --backend names none
+  TILEMAMBA_BACKEND   the backend to use where --backend names none (check --all and bench then take all of them)
   TILEMAMBA_VERBOSE   dispatch: every candidate on stderr, with the reason for taking it or not)";
 
-constexpr const char* info_footer = R"(With --json: {"version", "backends": [{"name", "can_run", "reason", "devices": [...]}]}
+constexpr const char* info_footer =
+    R"(With --json: {"version", "backends": [{"name", "can_run", "reason", "devices": [...]}]}
 
 Examples:
   tilemamba info
@@ -79,7 +83,8 @@ Examples:
   tilemamba run call.safetensors -o answer.safetensors
   tilemamba run call.safetensors -o answer.safetensors --backend kokkos-serial --schedule staged)";
 
-constexpr const char* check_footer = R"(Each file holds a call as `tilemamba run` takes it, the right answers (out, final_states, chunk_states in F32) and
+constexpr const char* check_footer =
+    R"(Each file holds a call as `tilemamba run` takes it, the right answers (out, final_states, chunk_states in F32) and
 how far an answer may be from them, relative to its norm (metadata bar_out, bar_block, bar_state). Shown is each error as a share of
 its bar; above 1 it fails:
   out          over the whole tensor
@@ -99,7 +104,8 @@ Examples:
   tilemamba check --all --backend kokkos tests/golden
   tilemamba check --schedule fused --json tests/golden > report.json)";
 
-constexpr const char* bench_footer = R"(The published grid: B 4, H 8, P 64, G 1, T = 1024, 2048, ... and N = 64, 128, 256, 512, with D, f32 initial and final
+constexpr const char* bench_footer =
+    R"(The published grid: B 4, H 8, P 64, G 1, T = 1024, 2048, ... and N = 64, 128, 256, 512, with D, f32 initial and final
 states, and the published distribution of values. One row per backend and schedule: the median time, and how many times it is above
 the floor, the time in which this device, at the rates measured first, could move x, y, B, C and dt once and do the four products
 of the chunked form. The first call of each row is not timed, and its answer must be finite.
@@ -130,7 +136,8 @@ void add_choice(CLI::App& command, Choice& choice) {
           "staged, fused or automatic")
       ->check(schedule_problem)
       ->type_name("NAME");
-  command.add_option("--policy", choice.policy, "a tile configuration; check --all shows their names")->type_name("NAME");
+  command.add_option("--policy", choice.policy, "a tile configuration; check --all shows their names")
+      ->type_name("NAME");
 }
 
 using Action = std::function<ExitCode()>;
@@ -170,21 +177,26 @@ void add_bench(CLI::App& app, BenchRequest& request, Action& action) {
   command.add_option("--max-tokens", request.max_tokens, "the largest T; T doubles from the smallest")
       ->check(CLI::Range(std::int64_t{1}, most_tokens))
       ->capture_default_str();
-  command.add_option("--state-size", request.states, "N, one or more")->check(CLI::Range(1, 4096))->capture_default_str();
+  command.add_option("--state-size", request.states, "N, one or more")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
   static const std::map<std::string, DType> dtypes = {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
   command
       .add_option_function<std::string>(
           "--dtype", [&](const std::string& text) { request.dtype = dtypes.at(text); }, "f32, bf16 (default) or f16")
       ->check(CLI::IsMember(dtypes))
       ->type_name("TYPE");
-  command.add_option("--repeat", request.repeat, "timed calls per row; default: five, fewer if they take more than a second")
+  command
+      .add_option("--repeat", request.repeat,
+                  "timed calls per row; default: five, fewer if they take more than a second")
       ->check(CLI::Range(1, 1'000'000));
   add_choice(command, request.choice);
   command.add_flag("--json", request.json, "as JSON");
   command.footer(bench_footer);
   command.callback([&] {
     if (request.min_tokens > request.max_tokens) {
-      throw CLI::ValidationError(fmt::format("--min-tokens {} is above --max-tokens {}", request.min_tokens, request.max_tokens));
+      throw CLI::ValidationError(
+          fmt::format("--min-tokens {} is above --max-tokens {}", request.min_tokens, request.max_tokens));
     }
     action = [&] { return bench(request); };
   });
@@ -246,6 +258,4 @@ ExitCode guarded(int count, char** words) {
 }  // namespace
 }  // namespace tilemamba::command_line
 
-int main(int count, char** words) {
-  return static_cast<int>(tilemamba::command_line::guarded(count, words));
-}
+int main(int count, char** words) { return static_cast<int>(tilemamba::command_line::guarded(count, words)); }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <latch>
 #include <thread>
@@ -24,9 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// Processors that this process may run on, which a container or taskset may have narrowed.
 int usable_threads() {
@@ -35,6 +34,15 @@ int usable_threads() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
 #endif
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
 }
 
 /// Seconds from when all threads are ready until the last has done its part.
@@ -55,7 +63,8 @@ double timed_on(int threads, const std::function<void(int)>& part) {
 
 constexpr int trials = 8;  // the best one counts: others may be using the machine
 
-// -------------------------------------------------------------------------------------------------------------------- copy
+// --------------------------------------------------------------------------------------------------------------------
+// copy
 
 constexpr std::size_t copy_bytes = std::size_t{256} << 20;  // well beyond the caches of most machines
 
@@ -75,17 +84,18 @@ double copy_rate(int threads) {
   return best;
 }
 
-// ------------------------------------------------------------------------------------------------------------------ matmul
+// ------------------------------------------------------------------------------------------------------------------
+// matmul
 
 template <int lanes>
 struct Simd {
   using Vector __attribute__((vector_size(lanes * sizeof(float)))) = float;
 };
 
-constexpr int depth = 256;          // of the product: with it a panel of either operand stays in the first cache
-constexpr int panels_a = 8;         // panels of rows of A that meet each panel of B
+constexpr int depth = 256;   // of the product: with it a panel of either operand stays in the first cache
+constexpr int panels_a = 8;  // panels of rows of A that meet each panel of B
 constexpr int panels_b = 4;
-constexpr int most_rows = 14;       // of a panel of A, in the widest form
+constexpr int most_rows = 14;  // of a panel of A, in the widest form
 constexpr int most_columns = 2 * 16;
 
 /// One thread's operands, packed as the product reads them. Small values: the sums stay finite however long it runs.
@@ -138,14 +148,10 @@ struct Form {
   double (*multiply)(Operands& operands);
 };
 
-double multiply_baseline(Operands& operands) {
-  return multiply_panels<4, 6>(operands);
-}
+double multiply_baseline(Operands& operands) { return multiply_panels<4, 6>(operands); }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) double multiply_avx2(Operands& operands) {
-  return multiply_panels<8, 6>(operands);
-}
+__attribute__((target("avx2,fma"))) double multiply_avx2(Operands& operands) { return multiply_panels<8, 6>(operands); }
 __attribute__((target("avx512f"))) double multiply_avx512(Operands& operands) {
   return multiply_panels<16, 14>(operands);
 }
@@ -155,7 +161,8 @@ __attribute__((target("avx512f"))) double multiply_avx512(Operands& operands) {
 Form best_form() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return {"16 lanes, tiles of 14 x 32", multiply_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"8 lanes, tiles of 6 x 16", multiply_avx2};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return {"8 lanes, tiles of 6 x 16", multiply_avx2};
 #endif
   return {"4 lanes, tiles of 6 x 8", multiply_baseline};
 }
@@ -181,14 +188,16 @@ double matmul_rate(int threads, const Form& form) {
 
 Rates measure_cpu_rates() {
   Rates rates;
+  rates.processor = processor_name();
   rates.threads = usable_threads();
   const Form form = best_form();
   rates.copy_bytes_per_second = copy_rate(rates.threads);
-  rates.copy_method = fmt::format("memcpy of {} MiB on {} threads, best of {}, bytes read and written", copy_bytes >> 20,
-                                  rates.threads, trials);
+  rates.copy_method = fmt::format("memcpy of {} MiB on {} threads, best of {}, bytes read and written",
+                                  copy_bytes >> 20, rates.threads, trials);
   rates.matmul_flop_per_second = matmul_rate(rates.threads, form);
-  rates.matmul_method = fmt::format("f32 product held in registers ({}), packed operands in cache, {} threads, best of {}", form.name,
-                                    rates.threads, trials);
+  rates.matmul_method =
+      fmt::format("f32 product held in registers ({}), packed operands in cache, {} threads, best of {}", form.name,
+                  rates.threads, trials);
   return rates;
 }
 

@@ -8,6 +8,7 @@
 namespace tilemamba::command_line {
 
 struct Rates {
+  std::string processor;  ///< as it calls itself
   int threads = 0;
   double copy_bytes_per_second = 0;   ///< bytes read plus bytes written
   double matmul_flop_per_second = 0;  ///< f32, whatever the problem's type: a CPU multiplies in f32

@@ -29,6 +29,15 @@ safetensors::Metadata origin(const std::string& name, const Plan& plan) {
           {"policy", std::string(plan.policy())}};
 }
 
+Plan plan_of(const golden::Case& call, const Arguments& arguments, const RunRequest& request) {
+  try {
+    validate(arguments, call.options);
+    return Plan(Problem::of(arguments, call.options), request.choice);
+  } catch (const Error& error) {
+    throw about(request.input, error);
+  }
+}
+
 }  // namespace
 
 ExitCode run(const RunRequest& request) {
@@ -42,8 +51,7 @@ ExitCode run(const RunRequest& request) {
   }
   const golden::GuardedOutputs outputs(call.arguments, call.options, true);
   const Arguments& arguments = outputs.arguments();
-  validate(arguments, call.options);
-  Execution execution(Plan(Problem::of(arguments, call.options), request.choice), arguments);
+  Execution execution(plan_of(call, arguments, request), arguments);
 
   progress.show("running " + describe(execution.plan()));
   execution.run();

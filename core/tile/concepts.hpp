@@ -42,7 +42,6 @@ concept Worker = requires(
   w.map(y, binary, same(z));
   w.map(S, binary, same(S));
   w.map(vector, binary, rows(vector));
-  w.operand(weighted, x, binary, rows(vector));
   w.operand(S_in, S);
   w.operand_if(true, x_operand, x, unary);
   w.narrow(leaving, y);
@@ -53,6 +52,8 @@ concept Worker = requires(
   { w.last(vector) } -> std::convertible_to<float>;
   { w.last(document) } -> std::convertible_to<int>;
   // by name
+  w.weigh(y, vector);
+  w.weigh(weighted, x, vector);
   w.decay(S, factor);
   w.tabulate(table, vector, vector, document, factor);
   w.decay_scores(decayed, scores, vector, vector, document, table, factor, head_view, head);

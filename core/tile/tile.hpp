@@ -30,17 +30,17 @@ enum Use : unsigned { as_A = 1, as_At = 2, as_B = 4, as_Bt = 8, elementwise = 16
 /// The value of a vector along the tile's rows at this element's row.
 template <class V>
 struct Rows {
-  V vector;
+  const V& vector;
 };
 /// The value of a vector along the tile's columns at this element's column.
 template <class V>
 struct Columns {
-  V vector;
+  const V& vector;
 };
 /// The same element of another tile.
 template <class T>
 struct Same {
-  T tile;
+  const T& tile;
 };
 /// A bool: is this element's row below `count`?
 struct Inside {

@@ -237,6 +237,12 @@ struct Worker {
   }
 
   // ------------------------------------------------------------------------------------------------------- operations by name
+  void weigh(Accumulator<Q, P>& y, const Vector<Q>& weights) {
+    map(y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+  }
+  void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, tile::elementwise>& x, const Vector<Q>& weights) {
+    operand(out, x, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+  }
   void decay(State<P, N>& S, float factor) {
     map(S, [=](float s) { return tile::weigh(s, factor); });
   }
