@@ -47,20 +47,25 @@ function(tilemamba_leave_out reason)
   tilemamba_summary("backend ${TILEMAMBA_BACKEND_FAMILY}" "left out: ${reason}")
 endfunction()
 
-# tilemamba_add_module(NAME MEMBERS name... SOURCES file... [LINK library...] [OPTIONS flag...] [FOR_TESTS folder])
+# tilemamba_add_module(NAME MEMBERS name... SOURCES file... [LINK library...] [OPTIONS flag...] [CPU_LEVEL level]
+#                      [FOR_TESTS folder])
 #
 # One backend module: the target tilemamba_backend_<name> and the file tilemamba_backend_<name>.so, which the library loads from
 # <folder of libtilemamba>/tilemamba. It shows a single symbol, tilemamba_backend_module, and does not link to libtilemamba:
 # of this project it uses headers only. FOR_TESTS puts it into a folder under build/tests instead and does not install it.
 # MEMBERS are the backends in it that the machine that builds can also run: the tests insist on each of them.
 #
-# A module is built for the target's baseline instruction set; an instruction-set level above it is a module of its own, with the
-# flags in OPTIONS.
+# A module is built for the target's baseline instruction set. With CPU_LEVEL it is one of several for the same backend, each built
+# for a level of the CPU with the flags in OPTIONS: target and file carry the level's name.
 function(tilemamba_add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOR_TESTS" "MEMBERS;SOURCES;LINK;OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOR_TESTS;CPU_LEVEL" "MEMBERS;SOURCES;LINK;OPTIONS")
   set(target tilemamba_backend_${name})
+  if(arg_CPU_LEVEL)
+    string(APPEND target ".${arg_CPU_LEVEL}")
+  endif()
   add_library(${target} MODULE ${arg_SOURCES})
   tilemamba_target(${target})
+  target_compile_definitions(${target} PRIVATE TILEMAMBA_CPU_LEVEL="${arg_CPU_LEVEL}")
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so")
 
   # Not -ffast-math: what becomes of a NaN or an infinity is part of the operation's definition. Allowed is what changes no
@@ -84,7 +89,10 @@ function(tilemamba_add_module name)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${symbols}")
 
   set_property(GLOBAL APPEND PROPERTY TILEMAMBA_ALL_MODULES ${target})
-  set_property(GLOBAL APPEND PROPERTY TILEMAMBA_ALL_MEMBERS ${arg_MEMBERS})
+  get_property(members GLOBAL PROPERTY TILEMAMBA_ALL_MEMBERS)
+  list(APPEND members ${arg_MEMBERS})
+  list(REMOVE_DUPLICATES members)
+  set_property(GLOBAL PROPERTY TILEMAMBA_ALL_MEMBERS ${members})
   if(arg_FOR_TESTS)
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/${arg_FOR_TESTS}")
   else()

@@ -21,6 +21,7 @@ std::string trimmed(const std::string& text) {
 Environment parse_environment(const std::function<const char*(const char*)>& variable) {
   Environment result;
   if (const char* value = variable("TILEMAMBA_BACKEND")) result.backend = trimmed(value);
+  if (const char* value = variable("TILEMAMBA_CPU_ISA")) result.cpu_isa = trimmed(value);
   if (const char* value = variable("TILEMAMBA_VERBOSE")) {
     std::istringstream words{value};
     for (std::string word; std::getline(words, word, ',');) {

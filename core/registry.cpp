@@ -7,13 +7,16 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/cpu.hpp"
+#include "core/environment.hpp"
+
 namespace tilemamba {
 
 std::vector<BackendRow> backend_table() {
   return {
       // member          family    module
-      {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos.so"},
-      {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos.so"},
+      {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
+      {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},
   };
 }
 
@@ -33,8 +36,35 @@ std::filesystem::path module_file(const std::string& name) {
   return !std::filesystem::exists(beside, ignored) && std::filesystem::exists(in_lib, ignored) ? in_lib : beside;
 }
 
+/// The module for the best level of the CPU, or for the one that TILEMAMBA_CPU_ISA names.
+/// @throws Error saying why there is none.
+std::filesystem::path module_for_cpu(const std::string& module) {
+  const std::string forced = environment().cpu_isa;
+  std::string levels;
+  std::filesystem::path file;
+  for (const CpuLevel& level : cpu_levels()) {
+    levels += " " + std::string(level.name);
+    if (!forced.empty() && forced != level.name) continue;
+    if (!level.supported) {
+      if (!forced.empty()) throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");
+      continue;
+    }
+    file = module_file(module + "." + std::string(level.name) + ".so");
+    std::error_code ignored;
+    if (!forced.empty() || std::filesystem::exists(file, ignored)) return file;
+  }
+  if (file.empty()) throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is '" + forced + "'; valid here:" + levels);
+  return file;
+}
+
 void load(Entry& entry) {
-  const std::filesystem::path file = module_file(entry.row.module);
+  std::filesystem::path file;
+  try {
+    file = entry.row.per_cpu_level ? module_for_cpu(entry.row.module) : module_file(entry.row.module);
+  } catch (const Error& error) {
+    entry.load_failure = error.what();
+    return;
+  }
   // Never unloaded: plans and threads of the backend may outlive any use that we know of.
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {

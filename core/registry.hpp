@@ -18,6 +18,7 @@ struct BackendRow {
   std::string member;  ///< "kokkos-openmp"
   std::string family;  ///< "kokkos"
   std::string module;  ///< file name in the module folder beside the library, or an absolute path
+  bool per_cpu_level = false;  ///< there is a module for each level of the CPU: <module>.<level>.so
 };
 
 /// The table. Whoever adds a backend adds its line here; the order is the order of preference.

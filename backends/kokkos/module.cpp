@@ -81,7 +81,7 @@ class KokkosBackend : public Backend {
     initialize();
     const int threads = Space().concurrency();
     const std::string version = std::to_string(KOKKOS_VERSION_MAJOR) + "." + std::to_string(KOKKOS_VERSION_MINOR) + "." + std::to_string(KOKKOS_VERSION_PATCH);
-    return {true, "Kokkos " + version, {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads")}};
+    return {true, "Kokkos " + version, {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + ", " TILEMAMBA_CPU_LEVEL}};
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {

@@ -7,9 +7,10 @@
 #include <new>
 #include <sstream>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <tilemamba/tilemamba.hpp>
@@ -202,6 +203,17 @@ void add_bench(CLI::App& app, BenchRequest& request, Action& action) {
   });
 }
 
+/// What is wrong where no command was recognised: CLI11 would only say that one is required.
+std::string command_problem(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError)) return error.what();
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const std::vector<std::string> unknown = app.remaining();
+  return fmt::format("{}; the commands are {}",
+                     unknown.empty() ? "a command is missing" : "unknown command \"" + unknown.front() + '"',
+                     fmt::join(names, ", "));
+}
+
 /// Prints help or a version if that was asked for, else what is wrong with the command line.
 ExitCode answer_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const bool asked_for = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
@@ -211,9 +223,9 @@ ExitCode answer_parse_error(const CLI::App& app, const CLI::ParseError& error) {
     print(out.str());
     return ExitCode::success;
   }
-  complain(error.what());
-  const auto commands = app.get_subcommands();
-  complain(fmt::format("see tilemamba {}--help", commands.empty() ? "" : commands.front()->get_name() + " "));
+  const std::vector<CLI::App*> taken = app.get_subcommands();
+  complain(taken.empty() ? command_problem(app, error) : error.what());
+  complain(fmt::format("see tilemamba {}--help", taken.empty() ? "" : taken.front()->get_name() + " "));
   return ExitCode::usage;
 }
 

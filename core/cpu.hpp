@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Instruction-set levels of the CPU. A CPU backend has a module for each; the best one that the CPU can run is loaded.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace tilemamba {
+
+struct CpuLevel {
+  std::string_view name;  ///< as in module file names and TILEMAMBA_CPU_ISA
+  bool supported = false;  ///< by this CPU and its operating system
+};
+
+/// The levels of this architecture, the best first; the last is what every CPU of it has.
+[[nodiscard]] std::vector<CpuLevel> cpu_levels();
+
+}  // namespace tilemamba
