@@ -22,15 +22,16 @@ std::string_view name(Schedule schedule) noexcept {
     case Schedule::automatic: return "automatic";
     case Schedule::staged: return "staged";
     case Schedule::fused: return "fused";
+    case Schedule::recurrent: return "recurrent";
   }
   return "unknown";
 }
 
 Schedule schedule_named(std::string_view text) {
-  for (Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused}) {
+  for (Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused, Schedule::recurrent}) {
     if (text == name(schedule)) return schedule;
   }
-  throw Error(ErrorCode::invalid_argument, "unknown schedule '" + std::string(text) + "'; valid: automatic staged fused");
+  throw Error(ErrorCode::invalid_argument, "unknown schedule '" + std::string(text) + "'; valid: automatic staged fused recurrent");
 }
 
 std::vector<BackendInfo> backends() {

@@ -18,29 +18,31 @@ struct Arrangement {
   std::int64_t segment_chunks = 1;  ///< fused: chunks of a segment
 };
 
+inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as segment_chunks: sequences are not cut
+
 [[nodiscard]] inline Cut cut_of(const Problem& problem, const Arrangement& arrangement) {
-  const bool fused = arrangement.schedule == Schedule::fused;
-  return {arrangement.chunk, problem.options.chunk_states_every, fused ? arrangement.segment_chunks : 1, fused ? 1 : 0};
+  const bool staged = arrangement.schedule == Schedule::staged;
+  return {arrangement.chunk, problem.options.chunk_states_every, staged ? 1 : arrangement.segment_chunks, staged ? 0 : 1};
 }
 
 /// Offsets in the workspace; every piece starts at a multiple of 256 bytes.
 struct WorkspaceLayout {
-  std::int64_t slots = 0;  ///< staged: chunks; fused: segments that another one precedes
+  std::int64_t slots = 0;  ///< staged: chunks; else: segments that another one precedes
   std::size_t entry_states = 0, cum = 0, delta = 0, segment_decays = 0, unit_starts = 0, snapshot_starts = 0;
   std::size_t bytes = 0;
 
   WorkspaceLayout(const Problem& problem, const Arrangement& arrangement) {
     const Cut cut = cut_of(problem, arrangement);
-    const bool fused = arrangement.schedule == Schedule::fused;
+    const bool staged = arrangement.schedule == Schedule::staged;
     slots = problem.packed_sequences ? cut.most_slots(*problem.packed_sequences, problem.tokens)
                                      : problem.batch * (cut.units(problem.tokens) - cut.stateless_units);
     const auto count = static_cast<std::size_t>(slots);
     const auto heads = static_cast<std::size_t>(problem.heads);
     const auto elements = heads * static_cast<std::size_t>(problem.head_dim * problem.state);
-    entry_states = take(count * elements * (fused ? sizeof(float) : size_of(problem.x)));
-    cum = take(fused ? 0 : count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float));
-    delta = take(fused ? 0 : count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float));
-    segment_decays = take(fused ? count * heads * sizeof(float) : 0);
+    entry_states = take(count * elements * (staged ? size_of(problem.x) : sizeof(float)));
+    cum = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
+    delta = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
+    segment_decays = take(staged ? 0 : count * heads * sizeof(float));
     const std::size_t table = problem.packed_sequences ? static_cast<std::size_t>(*problem.packed_sequences + 1) * sizeof(std::int32_t) : 0;
     unit_starts = take(table);
     snapshot_starts = take(problem.chunk_states ? table : 0);
@@ -101,7 +103,7 @@ void set_memory(View& view, const Tensor& tensor) {
 [[nodiscard]] inline Call lower(const Arguments& arguments, const Problem& problem, const Arrangement& arrangement, void* workspace) {
   const WorkspaceLayout layout(problem, arrangement);
   const auto piece = [&](std::size_t offset) { return static_cast<std::byte*>(workspace) + offset; };
-  const bool fused = arrangement.schedule == Schedule::fused;
+  const bool staged = arrangement.schedule == Schedule::staged;
 
   Call call;
   call.x = detail::token_view(arguments.x);
@@ -120,7 +122,7 @@ void set_memory(View& view, const Tensor& tensor) {
 
   const std::int64_t state_elements = problem.head_dim * problem.state;
   call.entry_states.data = piece(layout.entry_states);
-  call.entry_states.dtype = fused ? DType::f32 : problem.x;
+  call.entry_states.dtype = staged ? problem.x : DType::f32;
   call.entry_states.given = true;
   call.entry_states.index_stride = problem.heads * state_elements;
   call.entry_states.head_stride = state_elements;

@@ -5,9 +5,12 @@
 ///
 /// Each struct is a launch: its members are the tiles that a block needs (so a worker over a counting allocator tells their
 /// size), operator() is one block's work, blocks() says how many there are. Blocks of a launch are independent; launches follow
-/// each other as `staged` and `fused` list them.
+/// each other as `run` lists them.
 #pragma once
 
+#include <tilemamba/schedule.hpp>
+
+#include "kernels/recurrent.hpp"
 #include "kernels/scan_fused.hpp"
 
 namespace tilemamba::kernels::walk {
@@ -90,12 +93,18 @@ struct PassState {
   }
 };
 
+/// x, and z where there is a gate.
+template <class W, class Call>
+TILEMAMBA_FN void load_tokens(W& w, const Call& call, const Tokens& tokens, const Slice& slice, HeadChunk<W>& chunk) {
+  w.get(chunk.x, call.x, tokens, slice);
+  if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
+}
+
 /// What a chunk brings for one head, for its outputs.
 template <class W, class Call>
 TILEMAMBA_FN void load_head(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, const Slice& slice,
                             const GroupChunk<W>& group, HeadChunk<W>& chunk) {
-  w.get(chunk.x, call.x, tokens, slice);
-  if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
+  load_tokens(w, call, tokens, slice, chunk);
   tabulate_decays(w, rule, chunk.decays);
   decay_scores(w, call, rule, slice.head, group, chunk);
 }
@@ -173,15 +182,55 @@ struct ScanSegments {
   }
 };
 
-/// Outputs and states of a segment, for the heads of a block. Block: (unit, block of heads).
+/// A chunk of the fused schedule: what it needs, and what is done with it.
 template <class W>
-struct Fused {
+struct FusedChunk {
   GroupChunk<W> group;
   HeadChunk<W> chunk;
-  Carried<W> carried[W::most_workers];
   Output<W> out;
+  TILEMAMBA_FN explicit FusedChunk(W& w) : group(w), chunk(w), out(w) {}
 
-  TILEMAMBA_FN Fused(W& w, const HeadBlocks& heads) : group(w), chunk(w), out(w) {
+  TILEMAMBA_FN void load(W& w, const Call& call, const Tokens& tokens, int group_index) {
+    load_group(w, call, tokens, group_index, true, group);
+  }
+  TILEMAMBA_FN void step(W& w, const Call& call, const Tokens& tokens, const Slice& slice, Carried<W>& carried) {
+    const HeadRule rule = head_rule(call, slice.head);
+    chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
+    entry_decays(w, chunk.decays);
+    exit_weights(w, rule, 0.0f, chunk.decays);
+    load_head(w, call, rule, tokens, slice, group, chunk);
+    prepare_state(w, chunk.decays, chunk.x, carried);
+    step_fused(w, call, group, chunk, carried, out, [] {}, [] {});
+  }
+};
+
+/// The same of the recurrent schedule.
+template <class W>
+struct RecurrentRun {
+  GroupRun<W> group;
+  HeadChunk<W> chunk;
+  Output<W> out;
+  TILEMAMBA_FN explicit RecurrentRun(W& w) : group(w), chunk(w), out(w) {}
+
+  TILEMAMBA_FN void load(W& w, const Call& call, const Tokens& tokens, int group_index) {
+    load_run(w, call, tokens, group_index, group);
+  }
+  TILEMAMBA_FN void step(W& w, const Call& call, const Tokens& tokens, const Slice& slice, Carried<W>& carried) {
+    const HeadRule rule = head_rule(call, slice.head);
+    chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
+    step_decays(w, rule, chunk.decays);
+    load_tokens(w, call, tokens, slice, chunk);
+    step_recurrent(w, tokens, group, chunk, carried, out);
+  }
+};
+
+/// Outputs and states of a segment, for the heads of a block, chunk after chunk. Block: (unit, block of heads).
+template <class W, template <class> class Chunk>
+struct WalkSegment {
+  Chunk<W> at_hand;
+  Carried<W> carried[W::most_workers];
+
+  TILEMAMBA_FN WalkSegment(W& w, const HeadBlocks& heads) : at_hand(w) {
     for (int worker = 0; worker < heads.workers; ++worker) carried[worker] = Carried<W>(w);
   }
   static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.most_units() * heads.count; }
@@ -201,18 +250,12 @@ struct Fused {
     const std::int64_t end = least(cut.chunks(sequence.length), (segment + 1) * cut.unit_chunks);
     for (std::int64_t c = segment * cut.unit_chunks; c < end; ++c) {
       const Tokens tokens = cut.tokens(sequence, c);
-      load_group(w, call, tokens, heads.slice(head_block, 0).group, true, group);
+      at_hand.load(w, call, tokens, heads.slice(head_block, 0).group);
       for (int worker = 0; worker < workers; ++worker) {
         const Slice slice = heads.slice(head_block, worker);
-        const HeadRule rule = head_rule(call, slice.head);
-        chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
-        entry_decays(w, chunk.decays);
-        exit_weights(w, rule, 0.0f, chunk.decays);
-        load_head(w, call, rule, tokens, slice, group, chunk);
-        prepare_state(w, chunk.decays, chunk.x, carried[worker]);
-        step_fused(w, call, group, chunk, carried[worker], out, [] {}, [] {});
-        finish_output(w, call, slice, chunk, out);
-        store_output(w, call, tokens, slice, out);
+        at_hand.step(w, call, tokens, slice, carried[worker]);
+        finish_output(w, call, slice, at_hand.chunk, at_hand.out);
+        store_output(w, call, tokens, slice, at_hand.out);
         put_snapshot(w, call, sequence, tokens, slice, carried[worker]);
       }
     }
@@ -222,24 +265,24 @@ struct Fused {
   }
 };
 
-/// chunk_cumsum, fwd_pass_state, compute_out, as published: a state per chunk goes through memory.
+/// The launches of a schedule, in order.
 template <class W, class Launch>
-void staged(const Call& call, const HeadBlocks& heads, Launch&& launch) {
+void run(Schedule schedule, const Call& call, const HeadBlocks& heads, Launch&& launch) {
   launch.template operator()<Tabulate<W>>(call, heads);
-  launch.template operator()<Cumsum<W>>(call, heads);
-  launch.template operator()<PassState<W>>(call, heads);
-  launch.template operator()<ComputeOut<W>>(call, heads);
-}
-
-/// One walk over each segment; two short passes before it where there are states between segments.
-template <class W, class Launch>
-void fused(const Call& call, const HeadBlocks& heads, Launch&& launch) {
-  launch.template operator()<Tabulate<W>>(call, heads);
-  if (call.sequences.slots > 0) {
-    launch.template operator()<SumSegments<W>>(call, heads);
-    launch.template operator()<ScanSegments<W>>(call, heads);
+  switch (schedule) {
+    case Schedule::staged:  // as published: a state per chunk goes through memory
+      launch.template operator()<Cumsum<W>>(call, heads);
+      launch.template operator()<PassState<W>>(call, heads);
+      launch.template operator()<ComputeOut<W>>(call, heads);
+      break;
+    case Schedule::recurrent: launch.template operator()<WalkSegment<W, RecurrentRun>>(call, heads); break;
+    default:  // fused: one walk over each segment; two short passes before it where there are states between segments
+      if (call.sequences.slots > 0) {
+        launch.template operator()<SumSegments<W>>(call, heads);
+        launch.template operator()<ScanSegments<W>>(call, heads);
+      }
+      launch.template operator()<WalkSegment<W, FusedChunk>>(call, heads);
   }
-  launch.template operator()<Fused<W>>(call, heads);
 }
 
 }  // namespace tilemamba::kernels::walk

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/backend_test.hpp"
@@ -422,12 +424,17 @@ TEST_P(Cases, Row23ManyTinySequences) {
   Random random(23);
   std::vector<std::int64_t> lengths;
   for (int k = 0; k < 300; ++k) lengths.push_back(random.integer(1, 199));
-  // Every group count with one type and every type with one group count; their products say nothing more.
-  for (const auto& [groups, dtype] :
-       {std::pair{1, DType::f32}, {2, DType::bf16}, {8, DType::f16}, {1, DType::bf16}, {4, DType::bf16}}) {
+  // All of them once; fewer for every group count with one type and every type with one group count, whose products say
+  // nothing more.
+  const std::vector<std::int64_t> fewer(lengths.begin(), lengths.begin() + 40);
+  for (const auto& [groups, dtype, packed] : {std::tuple{1, DType::bf16, &std::as_const(lengths)},
+                                              {1, DType::f32, &fewer},
+                                              {2, DType::bf16, &fewer},
+                                              {8, DType::f16, &fewer},
+                                              {4, DType::bf16, &fewer}}) {
     Spec spec;
-    spec.type(dtype).pack(lengths);
-    spec.heads = 8, spec.groups = groups, spec.initial_states = DType::f32;
+    spec.type(dtype).pack(*packed);
+    spec.heads = groups == 1 ? 3 : 8, spec.groups = groups, spec.initial_states = DType::f32;
     spec.decay = Decay::slow, spec.seed = 23;
     ASSERT_TRUE(run_within_bars(spec));
   }

@@ -59,10 +59,7 @@ class KokkosExecutable : public Executable {
  private:
   template <class Launch>
   void schedule(const kernels::Call& call, Launch&& launch) const {
-    using W = Worker<Space>;
-    const kernels::HeadBlocks heads(call, plan_.channels, plan_.workers);
-    plan_.arrangement.schedule == Schedule::fused ? kernels::walk::fused<W>(call, heads, launch)
-                                                  : kernels::walk::staged<W>(call, heads, launch);
+    kernels::walk::run<Worker<Space>>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
   }
 
   Problem problem_;

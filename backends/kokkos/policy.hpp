@@ -28,6 +28,7 @@ inline constexpr std::array policies = {
     Policy{"q32w2", Schedule::fused, 32, 64, 2, 128},    //
     Policy{"q64w4", Schedule::staged, 64, 128, 4, 1},    //
     Policy{"q128w4", Schedule::staged, 128, 128, 4, 1},  //
+    Policy{"r16w1", Schedule::recurrent, 16, 128, 1, kernels::whole_sequence},
 };
 
 /// Blocks that the fused schedule should have to keep a CPU's cores busy. A constant of the library and not the number of
@@ -49,8 +50,7 @@ struct Plan {
 /// One segment a sequence where that gives enough blocks. Under batch_invariant nothing but the policy may decide.
 [[nodiscard]] inline Plan plan_of(const Problem& problem, const Policy& policy) {
   const bool whole = !problem.options.batch_invariant && blocks_per_segment(problem, policy) >= enough_blocks;
-  const std::int64_t all = std::int64_t{1} << 40;
-  return {{policy.schedule, policy.chunk, whole ? all : policy.segment_chunks},
+  return {{policy.schedule, policy.chunk, whole ? kernels::whole_sequence : policy.segment_chunks},
           static_cast<int>(std::min<std::int64_t>(policy.channels, problem.head_dim)),
           policy.workers};
 }

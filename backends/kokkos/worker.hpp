@@ -34,20 +34,21 @@ TILEMAMBA_FN constexpr int padded(int extent) {
   return (extent + padding - 1) / padding * padding;
 }
 
-/// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`.
+/// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how many rows
+/// of a state's vectors it keeps there in the recurrence.
 template <bool on_host>
 struct Register {
-  static constexpr int rows = 4, columns = 1, lanes = 1;
+  static constexpr int rows = 4, columns = 1, lanes = 1, state_rows = 8;
   using Vector = float;
 };
 template <>
 struct Register<true> {
 #if defined(__AVX512F__)
-  static constexpr int rows = 8, columns = 16, lanes = 16;
+  static constexpr int rows = 8, columns = 16, lanes = 16, state_rows = 16;
 #elif defined(__AVX__)
-  static constexpr int rows = 4, columns = 16, lanes = 8;
+  static constexpr int rows = 4, columns = 16, lanes = 8, state_rows = 8;
 #else
-  static constexpr int rows = 2, columns = 16, lanes = 4;
+  static constexpr int rows = 2, columns = 16, lanes = 4, state_rows = 8;
 #endif
   using Vector __attribute__((vector_size(lanes * sizeof(float)), may_alias)) = float;
 };
@@ -419,6 +420,39 @@ struct Worker {
     const std::int64_t origin = slice.head * D.head_stride + slice.channel;
     with_loads(D.data, D.dtype, [&](const auto& load) {
       each(y.height, least(y.width, D.width - slice.channel), [&](int i, int p) { y.at(i, p) += load(origin + p) * x.at(i, p); });
+    });
+  }
+
+  /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0. A few rows of
+  /// S^T stay in registers for all tokens.
+  KOKKOS_FUNCTION void recur(Plain<Q, P>& y, Transposed<P, N>& S, const Plain<Q, P>& x, const Plain<Q, N>& B, const Plain<Q, N>& C,
+                             const Vector<Q>& keep, const Vector<Q>& delta, const Ordinals<Q>& document, int count) const {
+    constexpr int rows = Block::state_rows, lanes = Block::lanes;
+    using Lanes = typename Block::Vector;
+    const auto starts = [&](int i) { return document.data[i] != (i == 0 ? 0 : document.data[i - 1]); };
+    each(S.width / lanes, [&](int piece) {
+      const int column = piece * lanes;
+      const auto lanes_at = [column](const Matrix& matrix, int row) -> Lanes& { return *reinterpret_cast<Lanes*>(&matrix.at(row, column)); };
+      for (int row = 0; row < S.height; row += rows) {
+        Lanes state[rows];
+        for (int r = 0; r < rows; ++r) state[r] = lanes_at(S, row + r);
+        for (int i = 0; i < count; ++i) {
+          const float step = delta.data[i];
+          if (starts(i)) {
+            for (int r = 0; r < rows; ++r) state[r] = Lanes{};
+          }
+          const Lanes input = step == 0.0f ? Lanes{} : step * lanes_at(x, i);
+          const float* b = &B.at(i, row);
+          const float* c = &C.at(i, row);
+          Lanes sum[2] = {row == 0 ? Lanes{} : lanes_at(y, i), Lanes{}};
+          for (int r = 0; r < rows; ++r) {
+            state[r] = keep.data[i] * state[r] + input * b[r];
+            sum[r % 2] += state[r] * c[r];
+          }
+          lanes_at(y, i) = sum[0] + sum[1];
+        }
+        for (int r = 0; r < rows; ++r) lanes_at(S, row + r) = state[r];
+      }
     });
   }
 

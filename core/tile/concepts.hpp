@@ -15,7 +15,7 @@ namespace tilemamba::tile {
 template <class W>
 concept Worker = requires(
     W w, typename W::template Shared<Q, N, as_A> C, typename W::template Shared<Q, N, as_Bt | as_B> B,
-    typename W::template Shared<Q, P, as_B | elementwise> x, typename W::template Shared<Q, P, elementwise> z,
+    typename W::template Shared<Q, N, elementwise> run_B, typename W::template Shared<Q, P, as_B | elementwise> x, typename W::template Shared<Q, P, elementwise> z,
     typename W::template Vector<Q> vector, typename W::template Ordinals<Q> document, typename W::DecayTable table,
     typename W::template Accumulator<Q, Q, Part::lower> scores, typename W::template Operand<Q, Q, as_A, Part::lower> decayed,
     typename W::template Accumulator<Q, P> y, typename W::template Leaving<Q, P> leaving, typename W::template State<P, N> S,
@@ -26,6 +26,7 @@ concept Worker = requires(
   // from and to memory
   w.get(C, tokens_view, tokens, slice);
   w.get(B, tokens_view, tokens, slice);
+  w.get(run_B, tokens_view, tokens, slice);
   w.get(x, tokens_view, tokens, slice);
   w.get(z, tokens_view, tokens, slice);
   w.get(vector, tokens_view, tokens, head);
@@ -58,6 +59,7 @@ concept Worker = requires(
   w.tabulate(table, vector, vector, document, factor);
   w.decay_scores(decayed, scores, vector, vector, document, table, factor, head_view, head);
   w.add_skip(y, x, head_view, slice);
+  w.recur(y, S, x, run_B, run_B, vector, vector, document, head);
   // products
   { w.mma_ABt(set(scores), C, B) } -> std::same_as<typename W::Token>;
   { w.mma_ABt(set(y), C, S_in) } -> std::same_as<typename W::Token>;

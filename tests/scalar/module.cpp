@@ -28,6 +28,7 @@ constexpr std::array policies = {
     Policy{"q24", {Schedule::fused, 24, 2}, 256, 1},
     Policy{"q16", {Schedule::staged, 16, 1}, 32, 2},
     Policy{"q64", {Schedule::staged, 64, 1}, 256, 1},
+    Policy{"r16", {Schedule::recurrent, 16, kernels::whole_sequence}, 32, 2},
 };
 
 class ScalarExecutable : public Executable {
@@ -46,8 +47,7 @@ class ScalarExecutable : public Executable {
         demand(w.under_way.empty(), "a product is under way at the end of a block");
       }
     };
-    policy_.arrangement.schedule == Schedule::fused ? kernels::walk::fused<Worker>(call, heads, launch)
-                                                    : kernels::walk::staged<Worker>(call, heads, launch);
+    kernels::walk::run<Worker>(policy_.arrangement.schedule, call, heads, launch);
     return {};
   } catch (const std::exception& fault) {
     return {ErrorCode::backend_failure, fault.what()};

@@ -268,6 +268,22 @@ struct Worker {
     }
   }
 
+  /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0.
+  void recur(Accumulator<Q, P>& y, State<P, N>& S, const Shared<Q, P, tile::elementwise>& x, const Shared<Q, N, tile::elementwise>& B,
+             const Shared<Q, N, tile::elementwise>& C, const Vector<Q>& keep, const Vector<Q>& delta, const Ordinals<Q>& document, int count) {
+    for (int i = 0; i < count; ++i) {
+      const bool starts = document.at(i, 0) != (i == 0 ? 0 : document.at(i - 1, 0));
+      for (int p = 0; p < y.width; ++p) {
+        float sum = 0.0f;
+        for (int n = 0; n < B.width; ++n) {
+          S.at(p, n) = (starts ? 0.0f : S.at(p, n) * keep.at(i, 0)) + tile::weigh(x.at(i, p), delta.at(i, 0)) * B.at(i, n);
+          sum += S.at(p, n) * C.at(i, n);
+        }
+        y.at(i, p) = sum;
+      }
+    }
+  }
+
   // ----------------------------------------------------------------------------------------------------------------- products
   struct Product {
     std::int64_t ticket;

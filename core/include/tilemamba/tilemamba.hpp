@@ -26,6 +26,7 @@
 
 #include <tilemamba/dtype.hpp>
 #include <tilemamba/export.hpp>
+#include <tilemamba/schedule.hpp>
 
 namespace tilemamba {
 
@@ -156,12 +157,7 @@ TILEMAMBA_EXPORT void validate(const Arguments& arguments, const Options& option
 
 // ---------------------------------------------------------------------------------------------------- backends and plans
 
-/// The two ways to order the work (docs/tile-interface.md).
-enum class Schedule : std::uint8_t {
-  automatic,  ///< the planner's choice
-  staged,     ///< chunk_cumsum, fwd_pass_state, compute_out: as published, a state per chunk goes through memory
-  fused,      ///< one walk over the chunks of a segment, the state in the worker's hands; segments in parallel
-};
+/// "automatic", "staged", "fused", "recurrent" (docs/tile-interface.md).
 [[nodiscard]] TILEMAMBA_EXPORT std::string_view name(Schedule schedule) noexcept;
 /// @throws Error listing the valid names.
 [[nodiscard]] TILEMAMBA_EXPORT Schedule schedule_named(std::string_view name);

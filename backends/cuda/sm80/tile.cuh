@@ -1,0 +1,828 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The tile operations on mma.sync, ldmatrix and cp.async.
+///
+/// A warp owns 16 channels of a head and, where the state is wide, a part of its columns. Its accumulators of the state are,
+/// once packed, an operand of the next product, and what ldmatrix loads of x transposed is both x and x^T: neither the state
+/// nor the weighted x goes through shared memory. Scores are cut into 16 x 16 blocks that all warps of a block share, whichever
+/// head they work for; each head's decayed scores then go through shared memory.
+///
+/// Where several warps have a part of the columns each, the products of the state with C are summed between them, and each
+/// goes on with a share of the chunk's rows.
+#pragma once
+
+#include <type_traits>
+
+#include "backends/cuda/common/element.cuh"
+#include "backends/cuda/sm80/policy.hpp"
+#include "core/tile/concepts.hpp"
+#include "core/tile/scalar.hpp"
+#include "core/tile/tile.hpp"
+#include "core/tile/view.hpp"
+
+namespace tilemamba::cuda::sm80 {
+
+using tile::N;
+using tile::P;
+using tile::Part;
+using tile::Q;
+
+template <class E, Tiling tiling>
+struct Worker {
+  using Element = E;
+  using Pair = typename E::Pair;
+  static constexpr int q = tiling.chunk, p = tiling.channels, n = tiling.state, parts = tiling.parts;
+  static constexpr int most_workers = tiling.workers;
+  static constexpr int channel_blocks = p / 16;
+  static constexpr int head_warps = channel_blocks * parts;
+  static constexpr int warps = most_workers * head_warps;
+  static constexpr int threads = warps * 32;
+  /// Warps that take part in a head's rows once the parts are summed, and the 16-row blocks of each.
+  static constexpr int owners = parts < q / 16 ? parts : q / 16;
+  static constexpr int own = q / 16 / owners;
+
+  unsigned top;       ///< where the next tile begins in shared memory
+  int warp, lane;
+  int first_column;   ///< of the state, of those that this block holds
+  unsigned exchange;  ///< where the parts of a sum meet
+  bool documents;     ///< there is a seq_idx
+  bool wide;          ///< y is fp32 and x is not
+  bool active;        ///< this warp's channels exist
+
+  template <class Axis>
+  static constexpr int extent = std::is_same_v<Axis, Q> ? q : std::is_same_v<Axis, P> ? p : n * parts;
+
+  TILEMAMBA_DEVICE unsigned take(unsigned bytes) {
+    const unsigned at = top;
+    top += bytes;
+    return at;
+  }
+  TILEMAMBA_DEVICE int worker() const { return warp / head_warps; }
+  TILEMAMBA_DEVICE int head_warp() const { return warp % head_warps; }
+  TILEMAMBA_DEVICE int channel() const { return head_warp() % channel_blocks * 16; }
+  TILEMAMBA_DEVICE int part() const { return parts == 1 ? 0 : head_warp() / channel_blocks; }
+  TILEMAMBA_DEVICE int first_row() const { return part() * own * 16; }
+  TILEMAMBA_DEVICE bool has_rows() const { return owners == parts || part() < owners; }
+  /// The warps of this head meet. Barrier 0 is the block's.
+  TILEMAMBA_DEVICE void meet_head() const { meet(1 + worker(), head_warps * 32); }
+
+  // ------------------------------------------------------------------------------------------------------------------ types
+  /// Elements in shared memory, 16-byte chunks of a row swizzled so that fragments are read without bank conflicts along
+  /// either axis.
+  template <class Row, class Column>
+  struct Plane {
+    static constexpr int height = extent<Row>, width = extent<Column>;
+    static constexpr int chunks = width * E::size / 16;
+    static constexpr bool swizzled = width * E::size % 128 == 0;
+    static constexpr int pitch = swizzled ? width * E::size : (chunks | 1) * 16;
+    static constexpr unsigned bytes = (height * pitch + 127) / 128 * 128;
+    unsigned base;
+    Plane() = default;
+    TILEMAMBA_DEVICE explicit Plane(unsigned at) : base(at) {}
+
+    static TILEMAMBA_DEVICE int swizzle(int row) {
+      if constexpr (!swizzled) return 0;
+      return E::size == 2 ? row & 7 : ((row ^ (row >> 1)) & 3) * 2;
+    }
+    TILEMAMBA_DEVICE unsigned chunk_offset(int row, int chunk) const {
+      return base + row * pitch + (chunk ^ swizzle(row)) * 16;
+    }
+    TILEMAMBA_DEVICE unsigned offset(int row, int column) const {
+      return chunk_offset(row, column * E::size / 16) + column * E::size % 16;
+    }
+    /// Two elements of a row.
+    TILEMAMBA_DEVICE Pair& pair(int row, int column) const {
+      return *reinterpret_cast<Pair*>(shared_memory + offset(row, column));
+    }
+    /// An address moved by whole blocks of 16 x 16; both counts are known to the compiler.
+    static TILEMAMBA_DEVICE unsigned moved(unsigned address, int rows16, int columns16) {
+      const int along = columns16 * 16 * E::size;
+      const unsigned across = swizzled ? (address ^ (along & 127)) + (along & ~127) : address + along;
+      return across + rows16 * 16 * pitch;
+    }
+    static TILEMAMBA_DEVICE unsigned next_eight_columns(unsigned address) {
+      return swizzled ? address ^ (8 * E::size) : address + 8 * E::size;
+    }
+  };
+  template <class Row, class Column, unsigned uses>
+  struct Shared : Plane<Row, Column> {
+    static constexpr bool placed_by_driver = uses == tile::elementwise;  // z, which is rarely there
+    Shared() = default;
+    TILEMAMBA_DEVICE explicit Shared(Worker& w)
+        : Plane<Row, Column>(w.take(placed_by_driver ? 0 : Plane<Row, Column>::bytes)) {}
+  };
+  /// y on its way out, in its own type.
+  template <class Row, class Column>
+  struct Leaving : Plane<Row, Column> {
+    static constexpr int wide_pitch = extent<Column> * 4 + 16;
+    static constexpr unsigned wide_bytes = extent<Row> * wide_pitch;
+    Leaving() = default;
+    TILEMAMBA_DEVICE explicit Leaving(Worker& w) : Plane<Row, Column>(w.take(w.wide ? wide_bytes : Plane<Row, Column>::bytes)) {}
+    TILEMAMBA_DEVICE unsigned wide_offset(int row, int column) const { return this->base + row * wide_pitch + column * 4; }
+  };
+
+  template <class Row, class Column, Part part = Part::full>
+  struct Accumulator {  // this warp's rows and 16 columns
+    float r[own][2][4];
+    Accumulator() = default;
+    TILEMAMBA_DEVICE explicit Accumulator(Worker&) {}
+  };
+  template <class Row, class Column>
+  struct Accumulator<Row, Column, Part::lower> {  // every so manyth 16 x 16 block on or below the diagonal
+    static constexpr int side = extent<Row> / 16, blocks = side * (side + 1) / 2;
+    static constexpr int share = (blocks + warps - 1) / warps;
+    float r[share][2][4];
+    Accumulator() = default;
+    TILEMAMBA_DEVICE explicit Accumulator(Worker&) {}
+    /// f(index in r, block row, block column)
+    template <class F>
+    static TILEMAMBA_DEVICE void each_block(const Worker& w, F f) {
+#pragma unroll
+      for (int s = 0; s < share; ++s) {
+        const int block = w.warp + s * warps;
+        if (blocks % warps != 0 && block >= blocks) continue;
+        int i = 0;
+#pragma unroll
+        for (int k = 1; k < side; ++k) i += block >= k * (k + 1) / 2;
+        f(s, i, block - i * (i + 1) / 2);
+      }
+    }
+  };
+  template <class Row, class Column>
+  struct State {  // this warp's 16 rows (channels) and its part of the columns
+    float r[n / 8][4];
+    State() = default;
+    TILEMAMBA_DEVICE explicit State(Worker&) {}
+  };
+
+  template <class Row, class Column, unsigned use, Part part = Part::full>
+  struct Operand {  // x, or x weighted: this warp's 16 columns
+    Pair r[extent<Row> / 16][4];
+    Operand() = default;
+    TILEMAMBA_DEVICE explicit Operand(Worker&) {}
+  };
+  template <class Row, class Column, Part part>
+  struct Operand<Row, Column, tile::as_A, part> : Plane<Row, Column> {
+    Operand() = default;
+    TILEMAMBA_DEVICE explicit Operand(Worker& w) : Plane<Row, Column>(w.take(Plane<Row, Column>::bytes)) {}
+  };
+  template <class Row, class Column, Part part>
+  struct Operand<Row, Column, tile::as_Bt, part> {  // a packed state
+    Pair r[n / 8][2];
+    Operand() = default;
+    TILEMAMBA_DEVICE explicit Operand(Worker&) {}
+  };
+
+  template <class T, class Axis>
+  struct Line {
+    unsigned base;
+    Line() = default;
+    TILEMAMBA_DEVICE explicit Line(Worker& w) : base(w.take(extent<Axis> * 4)) {}
+    TILEMAMBA_DEVICE T& at(int i) const { return reinterpret_cast<T*>(shared_memory + base)[i]; }
+  };
+  template <class Axis>
+  using Vector = Line<float, Axis>;
+  template <class Axis>
+  using Ordinals = Line<int, Axis>;
+  /// A factor of each row: what is left since its block of 16 began. For each later block the factors of the columns: what was
+  /// left then.
+  struct DecayTable {
+    static constexpr unsigned bytes = q / 16 * q * 4;
+    unsigned base;
+    DecayTable() = default;
+    TILEMAMBA_DEVICE explicit DecayTable(Worker& w) : base(w.take(bytes)) {}
+    TILEMAMBA_DEVICE float& row(int i) const { return reinterpret_cast<float*>(shared_memory + base)[i]; }
+    TILEMAMBA_DEVICE float& column(int block, int j) const {  // block >= 1: the rows have the place of block 0
+      return reinterpret_cast<float*>(shared_memory + base)[block * q + j];
+    }
+  };
+  /// Products are done when they return, but for the sum of their parts.
+  struct [[nodiscard]] Token {
+    Accumulator<Q, P>* partial = nullptr;
+  };
+
+  // -------------------------------------------------------------------------------------------------------------- fragments
+  /// Where this lane reads fragments of a plane as it stands, and transposed.
+  template <class T>
+  TILEMAMBA_DEVICE unsigned rows_address(const T& plane, int row, int column) const {
+    if constexpr (E::size == 2) return shared_address(plane.offset(row + lane % 16, column + lane / 16 * 8));
+    return shared_address(plane.offset(row + lane / 4, column + lane % 4 * 2));
+  }
+  struct ColumnsAddress {
+    unsigned at[E::size == 2 ? 1 : 2];
+  };
+  template <class T>
+  TILEMAMBA_DEVICE ColumnsAddress columns_address(const T& plane, int column) const {
+    if constexpr (E::size == 2) {
+      return {{shared_address(plane.offset(lane % 8 + lane / 16 * 8, column + lane / 8 % 2 * 8))}};
+    } else {
+      return {{shared_address(plane.offset(lane % 4 * 2, column + lane / 4)),
+               shared_address(plane.offset(lane % 4 * 2 + 1, column + lane / 4))}};
+    }
+  }
+  /// Pairs along rows: the plane's columns are the product's inner dimension.
+  template <class T>
+  static TILEMAMBA_DEVICE void load_rows(Pair (&r)[4], const T&, unsigned address, int rows16, int columns16) {
+    const unsigned at = T::moved(address, rows16, columns16);
+    if constexpr (E::size == 2) {
+      ldmatrix(r, at);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        r[k] = load_shared_pair((k < 2 ? at : T::next_eight_columns(at)) + k % 2 * 8 * T::pitch);
+      }
+    }
+  }
+  /// Pairs along columns: the plane's rows are the product's inner dimension.
+  template <class T>
+  static TILEMAMBA_DEVICE void load_columns(Pair (&r)[4], const T&, const ColumnsAddress& address, int rows16, int columns16) {
+    if constexpr (E::size == 2) {
+      ldmatrix_transposed(r, T::moved(address.at[0], rows16, columns16));
+    } else {
+      const unsigned first = T::moved(address.at[0], rows16, columns16);
+      const unsigned second = T::moved(address.at[1], rows16, columns16);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int down = k / 2 * 8 * T::pitch;
+        r[k] = {load_shared((k % 2 == 0 ? first : T::next_eight_columns(first)) + down),
+                load_shared((k % 2 == 0 ? second : T::next_eight_columns(second)) + down)};
+      }
+    }
+  }
+
+  // -------------------------------------------------------------------------------------------------------- from and to memory
+  static TILEMAMBA_DEVICE bool aligned(const tile::TokenView& view, int size) {
+    const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
+    return ((reinterpret_cast<std::uintptr_t>(view.data) | (strides * size)) & 15) == 0;
+  }
+  /// The tiles of a group are fetched by all warps, those of a head by the head's. In the background where memory is aligned
+  /// to 16 bytes, else element by element. What lies beyond the sequence or the width is zero and not read.
+  template <class Column, unsigned uses, class View>
+  TILEMAMBA_DEVICE void get(Shared<Q, Column, uses>& out, const View& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+    using T = Shared<Q, Column, uses>;
+    constexpr bool of_group = std::is_same_v<Column, N>;
+    constexpr int crew = (of_group ? warps : head_warps) * 32;
+    constexpr int per_chunk = 16 / E::size;
+    constexpr int rows = crew / T::chunks;  // of a pass
+    static_assert(crew % T::chunks == 0);
+    const int me = (of_group ? warp : head_warp()) * 32 + lane;
+    const int chunk = me % T::chunks, row = me / T::chunks;
+    const int column = (of_group ? first_column : slice.channel) + chunk * per_chunk;
+    const int wanted = kernels::least(per_chunk, view.width - column) * E::size;
+    const int count = wanted > 0 ? tokens.count : 0;
+    const std::int64_t origin = view.offset(tokens, of_group ? slice.group : slice.head, wanted > 0 ? column : 0);
+    if (aligned(view, E::size)) {
+      const char* from = static_cast<const char*>(view.data) + (origin + row * view.token_stride) * E::size;
+      const std::int64_t step = view.token_stride * (rows * E::size);
+      const unsigned to = shared_address(out.chunk_offset(row, chunk));
+#pragma unroll
+      for (int k = 0; k < (q + rows - 1) / rows; ++k) {
+        const int here = row + k * rows;
+        if (q % rows != 0 && here >= q) break;
+        const bool inside = here < count;
+        copy_async(rows % 8 == 0 || !T::swizzled ? to + k * rows * T::pitch : shared_address(out.chunk_offset(here, chunk)),
+                   inside ? from : view.data, inside ? wanted : 0);
+        from += step;
+      }
+    } else {
+#pragma unroll 1
+      for (int here = row; here < q; here += rows) {
+        Pair pairs[per_chunk / 2];
+#pragma unroll
+        for (int k = 0; k < per_chunk / 2; ++k) {
+          const auto element = [&](int e) {
+            const bool inside = here < count && e * E::size < wanted;
+            return inside ? tile::load(view.data, E::dtype, origin + here * view.token_stride + e) : 0.0f;
+          };
+          pairs[k] = E::pack(element(2 * k), element(2 * k + 1));
+        }
+        *reinterpret_cast<uint4*>(shared_memory + out.chunk_offset(here, chunk)) = *reinterpret_cast<const uint4*>(pairs);
+      }
+    }
+  }
+
+  static constexpr int each = q < 32 ? 1 : q / 32;  ///< elements of a vector that a lane has
+  TILEMAMBA_DEVICE int token(int e) const { return lane * each + e; }
+  TILEMAMBA_DEVICE bool exists(int i) const { return q >= 32 || i < q; }
+  /// f(i, e) for this lane's elements.
+  template <class F>
+  TILEMAMBA_DEVICE void each_token(F f) const {
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+      if (exists(token(e))) f(token(e), e);
+    }
+  }
+
+  /// The steps of a chunk on their way: loaded long before they are wanted, in the registers of the warp that will want them.
+  struct Steps {
+    float r[each];
+  };
+  template <class View>
+  TILEMAMBA_DEVICE void get(Steps& out, const View& view, const tile::Tokens& tokens, int head) const {
+    const std::int64_t origin = view.offset(tokens, head, 0);
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+      const int i = token(e);
+      out.r[e] = i < tokens.count ? tile::load(view.data, view.dtype, origin + i * view.token_stride) : 0.0f;
+    }
+  }
+  TILEMAMBA_DEVICE void get(Vector<Q>& out, const Steps& steps, const tile::Tokens&, int) const {
+    each_token([&](int i, int e) { out.at(i) = steps.r[e]; });
+  }
+  TILEMAMBA_DEVICE void get(Vector<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens, int head) const {
+    Steps steps;
+    get(steps, view, tokens, head);
+    get(out, steps, tokens, head);
+  }
+  TILEMAMBA_DEVICE void get(Vector<Q>& out, const tile::ChunkVectors& view, std::int64_t unit, int head) const {
+    const float* from = view.at(unit, head);
+    each_token([&](int i, int) { out.at(i) = from[i]; });
+    __syncwarp();
+  }
+  TILEMAMBA_DEVICE void put(const tile::ChunkVectors& view, std::int64_t unit, int head, const Vector<Q>& in) const {
+    float* to = view.at(unit, head);
+    each_token([&](int i, int) { to[i] = in.at(i); });
+  }
+  TILEMAMBA_DEVICE void put(const tile::ChunkVectors& view, std::int64_t unit, int head, float value) const {
+    if (lane == 0) *view.at(unit, head) = value;
+  }
+
+  // ------------------------------------------------------------------------------------------------------------ states in memory
+  /// f(j, half, offset, elements): two neighbouring elements of the state, of which 0, 1 or 2 exist.
+  template <class F>
+  TILEMAMBA_DEVICE void each_pair(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice, F f) const {
+    const std::int64_t origin = view.offset(batch, index, slice);
+    const int first = first_column + part() * n + lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = channel() + lane / 4 + half * 8;
+      const int width = slice.channel + row < view.channels ? view.width : 0;
+      const std::int64_t at = origin + row * view.channel_stride + first;
+#pragma unroll
+      for (int j = 0; j < n / 8; ++j) f(j, half, at + j * 8, width - (first + j * 8));
+    }
+  }
+  static TILEMAMBA_DEVICE bool paired(const tile::StateView& view) {
+    const std::int64_t strides = view.batch_stride | view.index_stride | view.head_stride | view.channel_stride | view.width;
+    const auto size = static_cast<std::uintptr_t>(size_of(view.dtype));
+    return (strides & 1) == 0 && reinterpret_cast<std::uintptr_t>(view.data) % (2 * size) == 0;
+  }
+  static TILEMAMBA_DEVICE float2 unpack(DType dtype, std::uint32_t v) {
+    return dtype == DType::bf16 ? Bf16::unpack(v) : F16::unpack(v);
+  }
+  static TILEMAMBA_DEVICE std::uint32_t pack(DType dtype, float low, float high) {
+    return dtype == DType::bf16 ? Bf16::pack(low, high) : F16::pack(low, high);
+  }
+  /// f(j, half, values)
+  template <class F>
+  TILEMAMBA_DEVICE void load_state(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice, F f) const {
+    const bool pairs = paired(view);
+    if (view.dtype == DType::f32) {
+      const auto* data = static_cast<const float*>(view.data);
+      if (pairs) {
+        each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+          f(j, half, count > 0 ? *reinterpret_cast<const float2*>(data + at) : float2{});
+        });
+      } else {
+        each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+          f(j, half, float2{count > 0 ? data[at] : 0.0f, count > 1 ? data[at + 1] : 0.0f});
+        });
+      }
+    } else {
+      const auto* data = static_cast<const std::uint16_t*>(view.data);
+      if (pairs) {
+        each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+          f(j, half, unpack(view.dtype, count > 0 ? *reinterpret_cast<const std::uint32_t*>(data + at) : 0u));
+        });
+      } else {
+        each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+          const std::uint32_t low = count > 0 ? data[at] : 0u, high = count > 1 ? data[at + 1] : 0u;
+          f(j, half, unpack(view.dtype, low | high << 16));
+        });
+      }
+    }
+  }
+  TILEMAMBA_DEVICE void get(State<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice) const {
+    if (!view.given) return zero(out);
+    load_state(view, batch, index, slice, [&](int j, int half, float2 v) {
+      out.r[j][half * 2] = v.x;
+      out.r[j][half * 2 + 1] = v.y;
+    });
+  }
+  TILEMAMBA_DEVICE void get(Operand<P, N, tile::as_Bt>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice) const {
+    load_state(view, batch, index, slice, [&](int j, int half, float2 v) { out.r[j][half] = E::pack(v.x, v.y); });
+  }
+  TILEMAMBA_DEVICE void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
+                            const State<P, N>& in) const {
+    const bool pairs = paired(view);
+    if (view.dtype == DType::f32) {
+      auto* data = static_cast<float*>(view.data);
+      each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+        const float2 v = {in.r[j][half * 2], in.r[j][half * 2 + 1]};
+        if (pairs && count > 0) {
+          *reinterpret_cast<float2*>(data + at) = v;
+        } else {
+          if (count > 0) data[at] = v.x;
+          if (count > 1) data[at + 1] = v.y;
+        }
+      });
+    } else {
+      auto* data = static_cast<std::uint16_t*>(view.data);
+      each_pair(view, batch, index, slice, [&](int j, int half, std::int64_t at, int count) {
+        const std::uint32_t v = pack(view.dtype, in.r[j][half * 2], in.r[j][half * 2 + 1]);
+        if (pairs && count > 0) {
+          *reinterpret_cast<std::uint32_t*>(data + at) = v;
+        } else {
+          if (count > 0) data[at] = static_cast<std::uint16_t>(v);
+          if (count > 1) data[at + 1] = static_cast<std::uint16_t>(v >> 16);
+        }
+      });
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------------------- y on its way out
+  template <class Stored, class Offset>
+  TILEMAMBA_DEVICE void put_rows(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice, Offset offset) const {
+    constexpr int per_chunk = 16 / static_cast<int>(sizeof(Stored)), chunks = p / per_chunk;
+    constexpr int crew = head_warps * 32, rows = crew / chunks;
+    const int me = head_warp() * 32 + lane, chunk = me % chunks, row = me / chunks;
+    const int column = slice.channel + chunk * per_chunk;
+    const int wanted = kernels::least(per_chunk, view.width - column);
+    if (wanted <= 0) return;
+    Stored* to = static_cast<Stored*>(view.data) + view.offset(tokens, slice.head, column) + row * view.token_stride;
+    const std::int64_t step = view.token_stride * rows;
+    const bool whole = wanted == per_chunk && aligned(view, sizeof(Stored));
+#pragma unroll 4
+    for (int here = row; here < tokens.count; here += rows) {
+      const uint4 v = *reinterpret_cast<const uint4*>(shared_memory + offset(here, chunk));
+      if (whole) {
+        *reinterpret_cast<uint4*>(to) = v;
+      } else {
+        const auto* elements = reinterpret_cast<const Stored*>(shared_memory + offset(here, chunk));
+        for (int e = 0; e < wanted; ++e) to[e] = elements[e];
+      }
+      to += step;
+    }
+  }
+  template <class View>
+  TILEMAMBA_DEVICE void put(const View& view, const tile::Tokens& tokens, const tile::Slice& slice, const Leaving<Q, P>& in) const {
+    if (E::size == 4 || wide) {
+      put_rows<float>(view, tokens, slice, [&](int row, int chunk) {
+        return E::size == 4 ? in.chunk_offset(row, chunk) : in.wide_offset(row, chunk * 4);
+      });
+    } else {
+      put_rows<std::uint16_t>(view, tokens, slice, [&](int row, int chunk) { return in.chunk_offset(row, chunk); });
+    }
+  }
+  TILEMAMBA_DEVICE void narrow(Leaving<Q, P>& out, const Accumulator<Q, P>& y) const {
+    if (!has_rows()) return;
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int j = k / 2, half = k % 2;
+        const int row = first_row() + i * 16 + lane / 4 + half * 8, column = channel() + j * 8 + lane % 4 * 2;
+        const float low = y.r[i][j][half * 2], high = y.r[i][j][half * 2 + 1];
+        if (E::size == 2 && wide) {
+          *reinterpret_cast<float2*>(shared_memory + out.wide_offset(row, column)) = {low, high};
+        } else {
+          out.pair(row, column) = E::pack(low, high);
+        }
+      }
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------- elementwise
+  template <class Axis>
+  static TILEMAMBA_DEVICE float value(const tile::Rows<Vector<Axis>>& a, int row, int) { return a.vector.at(row); }
+  template <class Axis>
+  TILEMAMBA_DEVICE int value(const tile::Rows<Ordinals<Axis>>& a, int row, int) const { return documents ? a.vector.at(row) : 0; }
+  template <class Row, class Column, unsigned uses>
+  static TILEMAMBA_DEVICE float value(const tile::Same<Shared<Row, Column, uses>>& a, int row, int column) {
+    const float2 v = E::unpack(a.tile.pair(row, column & ~1));
+    return column & 1 ? v.y : v.x;
+  }
+  static TILEMAMBA_DEVICE bool value(const tile::Inside& a, int row, int) { return row < a.count; }
+
+  template <class F, class... Arguments>
+  TILEMAMBA_DEVICE void map(Accumulator<Q, P>& target, F f, const Arguments&... arguments) const {
+    if (!has_rows()) return;
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const int j = k / 4, e = k % 4;
+        const int row = first_row() + i * 16 + lane / 4 + e / 2 * 8, column = channel() + j * 8 + lane % 4 * 2 + e % 2;
+        target.r[i][j][e] = f(target.r[i][j][e], value(arguments, row, column)...);
+      }
+    }
+  }
+  template <class F>
+  TILEMAMBA_DEVICE void map(State<P, N>& target, F f, const tile::Same<State<P, N>>& other) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) target.r[k / 4][k % 4] = f(target.r[k / 4][k % 4], other.tile.r[k / 4][k % 4]);
+  }
+  template <class F, class... Arguments>
+  TILEMAMBA_DEVICE void map(Vector<Q>& target, F f, const Arguments&... arguments) const {
+    each_token([&](int i, int) { target.at(i) = f(target.at(i), value(arguments, i, 0)...); });
+    __syncwarp();
+  }
+  TILEMAMBA_DEVICE void zero(State<P, N>& S) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k / 4][k % 4] = 0.0f;
+  }
+  /// Fragments of this warp's columns of x, each pair (two tokens of a channel) changed by f(low, high, first token).
+  template <unsigned use, unsigned uses, class F>
+  TILEMAMBA_DEVICE void load_operand(Operand<Q, P, use>& out, const Shared<Q, P, uses>& x, F f) const {
+    const ColumnsAddress at = columns_address(x, channel());
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) {
+      load_columns(out.r[k], x, at, k, 0);
+#pragma unroll
+      for (int h = 0; h < 4; ++h) out.r[k][h] = f(out.r[k][h], k * 16 + h / 2 * 8 + lane % 4 * 2);
+    }
+  }
+  template <unsigned use, unsigned uses, class F>
+  TILEMAMBA_DEVICE void operand_if(bool condition, Operand<Q, P, use>& out, const Shared<Q, P, uses>& x, F f) const {
+    load_operand(out, x, [&](Pair v, int) {
+      const float2 pair = E::unpack(v);
+      return condition ? E::pack(f(pair.x), f(pair.y)) : v;
+    });
+  }
+  TILEMAMBA_DEVICE void operand(Operand<P, N, tile::as_Bt>& out, const State<P, N>& S) const {
+#pragma unroll
+    for (int j = 0; j < n / 8; ++j) {
+      out.r[j][0] = E::pack(S.r[j][0], S.r[j][1]);
+      out.r[j][1] = E::pack(S.r[j][2], S.r[j][3]);
+    }
+  }
+
+  // --------------------------------------------------------------------------------------------------------------- along a chunk
+  // By one warp; the block's barriers hand the results to the others.
+  TILEMAMBA_DEVICE void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
+    float sum[each];
+    int its[each];
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+      sum[e] = exists(token(e)) ? v.at(token(e)) : 0.0f;
+      its[e] = documents && exists(token(e)) ? document.at(token(e)) : 0;
+      if (e > 0 && its[e] == its[e - 1]) sum[e] += sum[e - 1];
+    }
+    float total = sum[each - 1];
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float before = __shfl_up_sync(~0u, total, d);
+      const int theirs = __shfl_up_sync(~0u, its[each - 1], d);
+      if (lane >= d && theirs == its[each - 1]) total += before;
+    }
+    const float before = __shfl_up_sync(~0u, total, 1);
+    const int theirs = __shfl_up_sync(~0u, its[each - 1], 1);
+    each_token([&](int i, int e) { v.at(i) = sum[e] + (lane > 0 && theirs == its[e] ? before : 0.0f); });
+    __syncwarp();
+  }
+  TILEMAMBA_DEVICE void scan_back(Vector<Q>& v) const {
+    float sum[each];
+#pragma unroll
+    for (int e = each - 1; e >= 0; --e) {
+      sum[e] = (exists(token(e)) ? v.at(token(e)) : 0.0f) + (e + 1 < each ? sum[e + 1] : 0.0f);
+    }
+    float total = sum[0];
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float later = __shfl_down_sync(~0u, total, d);
+      if (lane + d < 32) total += later;
+    }
+    const float next = __shfl_down_sync(~0u, total, 1);
+    const float after = lane < 31 ? next : 0.0f;
+    each_token([&](int i, int e) { v.at(i) = (e + 1 < each ? sum[e + 1] : 0.0f) + after; });
+    __syncwarp();
+  }
+  template <class View>
+  TILEMAMBA_DEVICE void scan_changes(Ordinals<Q>& out, const View& view, const tile::Tokens& tokens) const {
+    if (!documents) return;
+    const auto* id = static_cast<const std::int32_t*>(view.data) + view.offset(tokens, 0, 0);
+    int changes[each];
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+      const int i = token(e);
+      const bool has_previous = i > 0 || !tokens.begins;
+      changes[e] = i < tokens.count && has_previous ? id[i * view.token_stride] != id[(i - 1) * view.token_stride] : 0;
+      if (e > 0) changes[e] += changes[e - 1];
+    }
+    int total = changes[each - 1];
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int before = __shfl_up_sync(~0u, total, d);
+      if (lane >= d) total += before;
+    }
+    each_token([&](int i, int e) { out.at(i) = changes[e] + total - changes[each - 1]; });
+    __syncwarp();
+  }
+  TILEMAMBA_DEVICE float last(const Vector<Q>& v) const { return v.at(q - 1); }
+  TILEMAMBA_DEVICE int last(const Ordinals<Q>& v) const { return documents ? v.at(q - 1) : 0; }
+
+  // --------------------------------------------------------------------------------------------------------- operations by name
+  /// What is beyond a sequence was loaded as zeros, so only where documents meet has a weight of zero to remove its value.
+  TILEMAMBA_DEVICE float weigh(float v, float weight) const {
+    return documents ? tile::weigh(v, weight) : v * weight;
+  }
+  TILEMAMBA_DEVICE void weigh(Accumulator<Q, P>& y, const Vector<Q>& weights) const {
+    map(y, [this](float v, float weight) { return weigh(v, weight); }, tile::rows(weights));
+  }
+  template <unsigned uses>
+  TILEMAMBA_DEVICE void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, uses>& x, const Vector<Q>& weights) const {
+    load_operand(out, x, [&](Pair v, int token) {
+      const float2 pair = E::unpack(v);
+      return E::pack(weigh(pair.x, weights.at(token)), weigh(pair.y, weights.at(token + 1)));
+    });
+  }
+  TILEMAMBA_DEVICE void decay(State<P, N>& S, float factor) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k / 4][k % 4] = weigh(S.r[k / 4][k % 4], factor);
+  }
+  TILEMAMBA_DEVICE void tabulate(DecayTable& table, const Vector<Q>& cum, const Vector<Q>& delta, const Ordinals<Q>& document, float) const {
+    each_token([&](int i, int) {
+      const int edge = i / 16 * 16 - 1;
+      const float here = cum.at(i), step = delta.at(i);
+      const int its = documents ? document.at(i) : 0;
+      if (edge >= 0) {
+        const bool seen = !documents || document.at(edge) == its;
+        table.row(i) = tile::exp2(tile::select(seen, here - cum.at(edge), tile::minus_infinity));
+      }
+#pragma unroll
+      for (int block = 1; block < q / 16; ++block) {
+        const int to = block * 16 - 1;
+        const bool seen = i <= to && (!documents || document.at(to) == its);
+        table.column(block, i) = tile::exp2(tile::select(seen, cum.at(to) - here, tile::minus_infinity)) * step;
+      }
+    });
+    __syncwarp();
+  }
+  template <class View>
+  TILEMAMBA_DEVICE void decay_scores(Operand<Q, Q, tile::as_A, Part::lower>& out, const Accumulator<Q, Q, Part::lower>& scores,
+                                     const Vector<Q>& cum, const Vector<Q>& delta, const Ordinals<Q>& document,
+                                     const DecayTable& table, float, const View&, int) const {
+    Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
+      const auto write = [&](auto decayed) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const int h = k / 2, half = k % 2;
+          const int row = i * 16 + lane / 4 + half * 8, column = j * 16 + h * 8 + lane % 4 * 2;
+          const float* score = &scores.r[s][h][half * 2];
+          out.pair(row, column) = E::pack(decayed(score[0], row, column), decayed(score[1], row, column + 1));
+        }
+      };
+      if (i == j) {
+        write([&](float score, int row, int column) {
+          const bool seen = column <= row && (!documents || document.at(row) == document.at(column));
+          const float exponent = tile::select(seen, cum.at(row) - cum.at(column), tile::minus_infinity);
+          return tile::weigh(score, tile::exp2(exponent) * delta.at(column));
+        });
+      } else {
+        write([&](float score, int row, int column) { return weigh(score, table.row(row) * table.column(i, column)); });
+      }
+    });
+  }
+  template <class View, unsigned uses>
+  TILEMAMBA_DEVICE void add_skip(Accumulator<Q, P>& y, const Shared<Q, P, uses>& x, const View& D, const tile::Slice& slice) const {
+    if (!D.given || !has_rows()) return;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int column = channel() + j * 8 + lane % 4 * 2;
+      const auto skip = [&](int c) {
+        return tile::value(D, slice.head, slice.channel + c < D.width ? slice.channel + c : 0);
+      };
+      const float low = skip(column), high = skip(column + 1);
+#pragma unroll
+      for (int k = 0; k < 2 * own; ++k) {
+        const int i = k / 2, half = k % 2;
+        const float2 v = E::unpack(x.pair(first_row() + i * 16 + half * 8 + lane / 4, column));
+        y.r[i][j][half * 2] += low * v.x;
+        y.r[i][j][half * 2 + 1] += high * v.y;
+      }
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------------------------- products
+  template <class... Later>
+  TILEMAMBA_DEVICE void wait(const Token& token, const Later&...) const {
+    if constexpr (parts > 1) {
+      if (token.partial != nullptr) add_parts(*token.partial);
+    }
+  }
+
+  /// scores = C B^T: this warp's blocks
+  template <unsigned u, unsigned v>
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, Q, Part::lower>> scores, const Shared<Q, N, u>& C, const Shared<Q, N, v>& B) const {
+    Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
+      auto& sum = scores.target.r[s];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum[k / 4][k % 4] = 0.0f;
+      const unsigned c_at = rows_address(C, i * 16, 0), b_at = rows_address(B, j * 16, 0);
+#pragma unroll
+      for (int k = 0; k < n * parts / 16; ++k) {
+        Pair c[4], b[4];
+        load_rows(c, C, c_at, 0, k);
+        load_rows(b, B, b_at, 0, k);
+        E::mma(sum[0], c, b[0], b[2]);
+        E::mma(sum[1], c, b[1], b[3]);
+      }
+    });
+    return {};
+  }
+  /// y = C S_in^T: all rows, this warp's channels and part of the columns
+  template <unsigned u>
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, P>> y, const Shared<Q, N, u>& C, const Operand<P, N, tile::as_Bt>& S) const {
+    if (!active) return {};
+    float sum[q / 16][2][4] = {};
+    const unsigned at = rows_address(C, 0, part() * n);
+#pragma unroll
+    for (int k = 0; k < n / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < q / 16; ++i) {
+        Pair c[4];
+        load_rows(c, C, at, i, k);
+        E::mma(sum[i][0], c, S.r[2 * k][0], S.r[2 * k + 1][0]);
+        E::mma(sum[i][1], c, S.r[2 * k][1], S.r[2 * k + 1][1]);
+      }
+    }
+    give_parts(y.target, sum);
+    return {&y.target};
+  }
+  /// y += decayed x: this warp's rows and channels, causal blocks only
+  TILEMAMBA_DEVICE Token mma_AB(tile::Add<Accumulator<Q, P>> y, const Operand<Q, Q, tile::as_A, Part::lower>& decayed,
+                                const Operand<Q, P, tile::as_B>& x) const {
+    if (!active || !has_rows()) return {};
+    const unsigned at = rows_address(decayed, first_row(), 0);
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+#pragma unroll
+      for (int k = 0; k < q / 16; ++k) {
+        if (k > first_row() / 16 + i) break;
+        Pair a[4];
+        load_rows(a, decayed, at, i, k);
+        E::mma(y.target.r[i][0], a, x.r[k][0], x.r[k][2]);
+        E::mma(y.target.r[i][1], a, x.r[k][1], x.r[k][3]);
+      }
+    }
+    return {};
+  }
+  /// S += weighted^T B: this warp's channels and part of the columns
+  template <unsigned u>
+  TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const Operand<Q, P, tile::as_At>& weighted, const Shared<Q, N, u>& B) const {
+    if (!active) return {};
+    const ColumnsAddress at = columns_address(B, part() * n);
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) {
+#pragma unroll
+      for (int j = 0; j < n / 16; ++j) {
+        Pair b[4];
+        load_columns(b, B, at, k, j);
+        E::mma(S.target.r[2 * j], weighted.r[k], b[0], b[2]);
+        E::mma(S.target.r[2 * j + 1], weighted.r[k], b[1], b[3]);
+      }
+    }
+    return {};
+  }
+
+  // ------------------------------------------------------------------------------------------------------------- sums of parts
+  /// Blocks that a warp gives away, and where its block `i` lies among them.
+  static constexpr int given_blocks = owners == parts ? q / 16 - own : q / 16;
+  static constexpr unsigned exchange_bytes = parts == 1 ? 0 : most_workers * head_warps * given_blocks * 2 * 32 * 16;
+  TILEMAMBA_DEVICE float4& given(int giver, int i, int j) const {
+    const int index = owners == parts && i >= giver * own ? i - own : i;
+    const int its_warp = worker() * head_warps + giver * channel_blocks + head_warp() % channel_blocks;
+    return reinterpret_cast<float4*>(shared_memory + exchange)[((its_warp * given_blocks + index) * 2 + j) * 32 + lane];
+  }
+  /// Keeps this warp's rows in y and hands the others to their owners.
+  TILEMAMBA_DEVICE void give_parts(Accumulator<Q, P>& y, const float (&sum)[q / 16][2][4]) const {
+#pragma unroll
+    for (int k = 0; k < q / 8; ++k) {
+      const int i = k / 2, j = k % 2;
+      if (parts > 1 && i / own != part()) {
+        given(part(), i, j) = {sum[i][j][0], sum[i][j][1], sum[i][j][2], sum[i][j][3]};
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) y.r[i % own][j][e] = sum[i][j][e];
+      }
+    }
+  }
+  /// In the order of the parts, so that it is always the same sum.
+  TILEMAMBA_DEVICE void add_parts(Accumulator<Q, P>& y) const {
+    meet_head();
+    if (!has_rows()) return;
+#pragma unroll
+    for (int k = 0; k < own * 2; ++k) {
+      const int i = k / 2, j = k % 2;
+#pragma unroll
+      for (int other = 0; other < parts; ++other) {
+        if (other == part()) continue;
+        const float4 more = given(other, part() * own + i, j);
+        y.r[i][j][0] += more.x, y.r[i][j][1] += more.y, y.r[i][j][2] += more.z, y.r[i][j][3] += more.w;
+      }
+    }
+  }
+};
+
+}  // namespace tilemamba::cuda::sm80
