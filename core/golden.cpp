@@ -28,8 +28,7 @@ constexpr std::int64_t block_tokens = 64;
   throw Error(ErrorCode::damaged_file, fmt::format("{}: {}", source, what));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// comparing
+// ----------------------------------------------------------------------------------------------------------- comparing
 
 double widened(DType dtype, const std::byte* bytes) {
   if (dtype == DType::f32) {
@@ -217,8 +216,7 @@ std::optional<Worst> share_of(const std::optional<Worst>& error, double bar) {
   return share_of(*error, bar);
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// memory
+// -------------------------------------------------------------------------------------------------------------- memory
 
 constexpr std::size_t alignment = 256;
 constexpr std::size_t guard_bytes =
@@ -235,8 +233,7 @@ std::size_t bytes_of(const Layout& layout) {
   return bytes;
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// loading
+// ------------------------------------------------------------------------------------------------------------- loading
 
 constexpr std::array<std::string_view, 3> answer_names = {"out", "final_states", "chunk_states"};
 constexpr std::array<std::string_view, 6> metadata_names = {"name",        "chunk_size",  "dt_softplus",
@@ -322,6 +319,12 @@ Options options_from(const safetensors::Contents& contents) {
   return options;
 }
 
+/// `text`, which comes from a file and goes to a terminal.
+std::string printable(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  return plain ? text : in_quotes(text);
+}
+
 void refuse_unknown_tensors(const safetensors::Contents& contents) {
   std::vector<std::string> unknown;
   for (const safetensors::Entry& entry : contents.tensors) {
@@ -332,8 +335,8 @@ void refuse_unknown_tensors(const safetensors::Contents& contents) {
   constexpr std::size_t most = 8;
   const std::string more = unknown.size() > most ? fmt::format(" and {} more", unknown.size() - most) : "";
   unknown.resize(std::min(unknown.size(), most));
-  std::vector<std::string_view> known;
-  for (const Input& input : inputs) known.push_back(input.name);
+  std::vector<std::string_view> known(inputs.size());
+  std::transform(inputs.begin(), inputs.end(), known.begin(), [](const Input& input) { return input.name; });
   damaged(contents.source,
           fmt::format("unknown tensor {}{}; inputs are {}, stored answers {}", fmt::join(unknown, ", "), more,
                       fmt::join(known, ", "), fmt::join(answer_names, ", ")));
@@ -561,7 +564,7 @@ Case case_from(const safetensors::Contents& contents) {
   check_inputs(result, contents.source);
   result.name = contents.source;
   for (const auto& [key, value] : contents.metadata) {
-    if (key == "name") result.name = value;
+    if (key == "name") result.name = printable(value);
     if (!contains(metadata_names, key) && !key.starts_with("bar_")) result.unknown_metadata.push_back(key);
   }
   return result;

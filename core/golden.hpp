@@ -18,8 +18,7 @@
 
 namespace tilemamba::golden {
 
-// ---------------------------------------------------------------------------------------------------------------
-// comparing
+// ----------------------------------------------------------------------------------------------------------- comparing
 
 /// The answers of one call, widened, dense, in the shapes of `Arguments`.
 struct Answers {
@@ -76,8 +75,7 @@ struct Shares {
 /// @throws Error as `measure`.
 [[nodiscard]] Shares compare(const Problem& problem, const Answers& answers, const Answers& right, const Bars& bars);
 
-// ---------------------------------------------------------------------------------------------------------------
-// memory
+// -------------------------------------------------------------------------------------------------------------- memory
 
 /// Host memory for a kernel under suspicion: between two guard zones, and filled with bytes that are a NaN in every
 /// floating type.
@@ -125,8 +123,7 @@ class GuardedOutputs {
   std::vector<GuardedMemory> memory_;
 };
 
-// -----------------------------------------------------------------------------------------------------------------
-// loading
+// ------------------------------------------------------------------------------------------------------------- loading
 
 /// A call from a file: it owns what its arguments point to.
 struct Case {

@@ -58,8 +58,7 @@ const Element* element_named(std::string_view name) {
   return found == elements.end() ? nullptr : &*found;
 }
 
-// --------------------------------------------------------------------------------------------------------- the JSON
-// header
+// ----------------------------------------------------------------------------------------------------- the JSON header
 
 /// A tensor's line in the header, as it was written.
 struct Described {
@@ -154,8 +153,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool metadata_entry_key(string_t& text) {
-    if (!metadata.emplace(text, "").second)
+    if (!metadata.emplace(text, "").second) {
       damaged(source_, fmt::format("the metadata have {} twice", in_quotes(text)));
+    }
     key_ = std::move(text);
     return true;
   }
@@ -224,8 +224,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Described current_;
 };
 
-// -------------------------------------------------------------------------------------------------------------- the
-// checks
+// ---------------------------------------------------------------------------------------------------------- the checks
 
 std::uint64_t header_length(std::span<const std::byte> bytes, std::string_view source) {
   if (bytes.size() < length_bytes) {
@@ -259,8 +258,8 @@ void read_header(std::string_view header, HeaderReader& reader, std::string_view
 std::uint64_t byte_count(const Described& tensor, std::string_view source) {
   const Element* element = element_named(tensor.dtype);
   if (element == nullptr) {
-    std::vector<std::string_view> known;
-    for (const Element& e : elements) known.push_back(e.name);
+    std::vector<std::string_view> known(elements.size());
+    std::transform(elements.begin(), elements.end(), known.begin(), [](const Element& e) { return e.name; });
     damaged(source, fmt::format("tensor {}: unknown dtype {}; the format has {}", in_quotes(tensor.name),
                                 in_quotes(tensor.dtype), fmt::join(known, ", ")));
   }
@@ -269,8 +268,9 @@ std::uint64_t byte_count(const Described& tensor, std::string_view source) {
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0u) != tensor.shape.end()) return 0;
   for (const std::uint64_t extent : tensor.shape) {
     bits = product(*bits, extent);
-    if (!bits)
+    if (!bits) {
       damaged(source, fmt::format("tensor {}: the size of its shape overflows 64 bits", in_quotes(tensor.name)));
+    }
   }
   if (*bits % 8 != 0) {
     damaged(source, fmt::format("tensor {}: its {} bits are not whole bytes", in_quotes(tensor.name), *bits));
@@ -334,8 +334,7 @@ Contents parse_checked(std::span<const std::byte> bytes, std::string_view source
   return contents;
 }
 
-// -------------------------------------------------------------------------------------------------------------------
-// files
+// --------------------------------------------------------------------------------------------------------------- files
 
 struct Closer {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }  // NOLINT(cppcoreguidelines-owning-memory)
@@ -405,8 +404,9 @@ std::filesystem::path write_target(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) return path;
-  if (!std::filesystem::is_regular_file(status))
+  if (!std::filesystem::is_regular_file(status)) {
     io_error(path, "cannot be written", "it exists and is no regular file");
+  }
   std::filesystem::path target = std::filesystem::canonical(path, error);
   if (error) io_error(path, "cannot be written", error.message());
   return target;

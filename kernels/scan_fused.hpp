@@ -30,13 +30,26 @@ TILEMAMBA_FN void begin_segment_sum(W& w, SegmentSum<W>& segment) {
   segment.after = 0.0f;
 }
 
+/// sum = sum + weighted^T B, the weights of the chunk's tokens being at hand.
+template <class W, class Shared>
+[[nodiscard]] TILEMAMBA_FN typename W::Token add_to_sum(W& w, const GroupChunk<W>& group, const Decays<W>& d, const Shared& x,
+                                                        SegmentSum<W>& segment) {
+  w.weigh(segment.weighted, x, d.exit);
+  return w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
+}
+
+/// `after` for the chunk before this one.
+template <class W>
+[[nodiscard]] TILEMAMBA_FN float after_previous(W& w, const Decays<W>& d, float after) {
+  const bool one_document = w.last(d.document) == 0;
+  return tile::select(one_document, after + w.last(d.cum), tile::minus_infinity);
+}
+
 template <class W>
 TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<W>& group, HeadChunk<W>& chunk, SegmentSum<W>& segment) {
   exit_weights(w, rule, segment.after, chunk.decays);
-  w.weigh(segment.weighted, chunk.x, chunk.decays.exit);
-  auto sum = w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
-  const bool one_document = w.last(chunk.decays.document) == 0;
-  segment.after = tile::select(one_document, segment.after + w.last(chunk.decays.cum), tile::minus_infinity);
+  auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
+  segment.after = after_previous(w, chunk.decays, segment.after);
   w.wait(sum);
 }
 
@@ -58,6 +71,22 @@ TILEMAMBA_FN void scan_segments(W& w, const Call& call, const Sequence& sequence
     w.decay(c.S, tile::exp2(*call.segment_decays.at(slot, slice.head)));
     w.map(c.S, [](float S, float more) { return S + more; }, tile::same(sum));
     w.put(call.entry_states, std::int64_t{0}, slot, slice, c.S);
+  }
+}
+
+/// The state that enters a segment, found by whoever walks it from the initial state and the sums of all segments before:
+/// instead of a pass, where sequences have few segments.
+template <class W, class Call>
+TILEMAMBA_FN void gather_segments(W& w, const Call& call, const Sequence& sequence, std::int64_t segment, const Slice& slice,
+                                  Carried<W>& c) {
+  w.zero(c.S);
+  for (std::int64_t k = 0; k <= segment; ++k) {
+    const bool initial = k == 0;
+    const std::int64_t slot = sequence.first_slot + k - 1;
+    typename W::template State<P, N> sum(w);
+    w.get(sum, initial ? call.initial_states : call.entry_states, std::int64_t{0}, initial ? sequence.index : slot, slice);
+    w.decay(c.S, initial ? 0.0f : tile::exp2(*call.segment_decays.at(slot, slice.head)));
+    w.map(c.S, [](float S, float more) { return S + more; }, tile::same(sum));
   }
 }
 

@@ -67,7 +67,14 @@ std::vector<std::string> expected_backends() {
 }
 
 const std::vector<Target>& targets() {
-  static const std::vector<Target> all = find_targets(false);
+  static const std::vector<Target> all = [] {
+    std::vector<Target> found = find_targets(false);
+    std::vector<std::string> names;
+    for (const Target& target : found) names.push_back(target.backend);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    for (const std::string& backend : names) found.push_back({backend, Schedule::automatic, ""});
+    return found;
+  }();
   return all;
 }
 
@@ -84,16 +91,20 @@ std::string target_name(const testing::TestParamInfo<Target>& info) {
 
 bool run_on(const Target& target, const Arguments& arguments, const Options& options) {
   const Problem problem = Problem::of(arguments, options);
+  const bool free = target.schedule == Schedule::automatic;
   const std::vector<Candidate> all = candidates(problem);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
-    return candidate.backend == target.backend && candidate.schedule == target.schedule &&
-           candidate.policy == target.policy;
+    return candidate.backend == target.backend &&
+           (free ? candidate.is_default : candidate.schedule == target.schedule && candidate.policy == target.policy);
   });
-  if (found == all.end() || !found->refusal.empty()) return false;
+  if (found == all.end() || !found->refusal.empty()) {
+    EXPECT_FALSE(free) << target.backend << " refuses a problem whatever the policy";
+    return false;
+  }
   const Plan plan(problem, target.choice());
   EXPECT_EQ(plan.backend(), target.backend);
-  EXPECT_EQ(plan.schedule(), target.schedule);
-  EXPECT_EQ(plan.policy(), target.policy);
+  EXPECT_EQ(plan.schedule(), found->schedule);
+  EXPECT_EQ(plan.policy(), found->policy);
   EXPECT_EQ(plan.workspace_bytes(), found->workspace_bytes)
       << "the plan and its candidate disagree about the workspace";
   const golden::GuardedMemory workspace(plan.workspace_bytes());

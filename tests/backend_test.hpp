@@ -29,7 +29,8 @@ std::ostream& operator<<(std::ostream& out, const Target& target);
 
 /// Members that this build must be able to run here.
 [[nodiscard]] std::vector<std::string> expected_backends();
-/// Every schedule and policy of every expected backend that can run.
+/// Every schedule and policy of every expected backend that can run, and for each backend what it chooses when it is
+/// free to.
 [[nodiscard]] const std::vector<Target>& targets();
 /// One target a backend and schedule: for tests of what does not depend on the tile.
 [[nodiscard]] std::vector<Target> default_targets();

@@ -110,8 +110,7 @@ std::set<std::string> backends_that_can_run(const json& info) {
   return names;
 }
 
-// ---------------------------------------------------------------------------------------------------- help and wrong
-// usage
+// ------------------------------------------------------------------------------------------------ help and wrong usage
 
 TEST_F(CommandLine, HelpTeaches) {
   const Outcome help = tilemamba({"--help"});
@@ -159,8 +158,7 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsNoSuccess) {
   expect_words(outcome.err, {"stdout cannot be written"});
 }
 
-// --------------------------------------------------------------------------------------------------------------------
-// info
+// ---------------------------------------------------------------------------------------------------------------- info
 
 TEST_F(CommandLine, InfoAsJson) {
   const Outcome outcome = tilemamba({"info", "--json"});
@@ -185,8 +183,7 @@ TEST_F(CommandLine, InfoAsTable) {
   for (const json& backend : info["backends"]) expect_words(outcome.out, {backend["name"]});
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// run
+// ----------------------------------------------------------------------------------------------------------------- run
 
 TEST_F(CommandLine, RunWritesTheAnswers) {
   for (const char* name : {"minimal", "varlen_empty_sequence", "chunk_states", "mild_fp32"}) {
@@ -297,8 +294,7 @@ TEST_F(CommandLine, UnknownBackendsAreNamedWithTheValidOnes) {
   }
 }
 
-// -------------------------------------------------------------------------------------------------------------------
-// check
+// --------------------------------------------------------------------------------------------------------------- check
 
 TEST_F(CommandLine, CheckPassesEveryShippedCase) {
   const Outcome outcome = tilemamba({"check", TILEMAMBA_TEST_GOLDEN, "--json"});
@@ -397,8 +393,7 @@ TEST_F(CommandLine, CheckNeedsAnswersAndBars) {
   expect_words(outcome.err, {"bar_block"});
 }
 
-// -------------------------------------------------------------------------------------------------------------------
-// bench
+// --------------------------------------------------------------------------------------------------------------- bench
 
 TEST_F(CommandLine, BenchMeasures) {
   const std::vector<std::string> small = {"bench", "--min-tokens", "32", "--max-tokens", "64", "--state-size", "16",

@@ -309,9 +309,7 @@ TEST_P(ErrorsOfPlans, ArgumentsOfAnotherProblem) {
   const std::vector<Wrong> all = {
       {"initial_states missing", [](Call& c) { c.arguments.initial_states.reset(); }, {"initial_states"}},
       {"D missing", [](Call& c) { c.arguments.D.reset(); }, {"D"}},
-      {"D in the other form",
-       [](Call& c) { c.arguments.D->rank = 1, c.arguments.D->strides = {1}; },
-       {"D", "(H)", "(H,P)"}},
+      {"D in the other form", [](Call& c) { c.arguments.D->rank = 1, c.arguments.D->strides = {1}; }, {"D", "(H)"}},
       {"z missing", [](Call& c) { c.arguments.z.reset(); }, {"z"}},
       {"dt_bias missing", [](Call& c) { c.arguments.dt_bias.reset(); }, {"dt_bias"}},
       {"seq_idx missing", [](Call& c) { c.arguments.seq_idx.reset(); }, {"seq_idx"}},
@@ -406,7 +404,7 @@ TEST(Errors, Choices) {
     });
   }
   expect_error(ErrorCode::invalid_argument, {"sideways", "staged", "fused"}, [] { (void)schedule_named("sideways"); });
-  for (const Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused}) {
+  for (const Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused, Schedule::recurrent}) {
     EXPECT_EQ(schedule_named(name(schedule)), schedule);
   }
 }

@@ -74,7 +74,7 @@ void expect_error(ErrorCode code, const std::vector<std::string>& words, Body&& 
   }
 }
 
-// ------------------------------------------------------------------------------------------------------ what is right
+// ------------------------------------------------------------------------------------------------------- what is right
 
 TEST(SafetensorsReader, ReadsTensorsAndMetadata) {
   const Contents contents = parse_text(file_of(
@@ -117,7 +117,7 @@ TEST(SafetensorsReader, GivesDenseLayouts) {
   EXPECT_EQ(layout.strides, (Extents{12, 4, 1, 0, 0}));
 }
 
-// ------------------------------------------------------------------------------------------------------ what is wrong
+// ------------------------------------------------------------------------------------------------------- what is wrong
 
 /// A damaged file and what the message must say.
 struct Damage {
@@ -242,7 +242,7 @@ TEST(SafetensorsReader, NamesFilesThatCannotBeRead) {
 #endif
 }
 
-// ------------------------------------------------------------------------------------------------------------ writing
+// ------------------------------------------------------------------------------------------------------------- writing
 
 struct Written {
   std::array<float, 6> floats = {1, 2, 3, 4, 5, 6};
@@ -337,7 +337,7 @@ TEST(SafetensorsWriter, NamesPlacesThatCannotBeWritten) {
   expect_error(ErrorCode::io, {"no regular file"}, [&] { write(folder / "", written.tensors(), {}); });
 }
 
-// ------------------------------------------------------------------------------------------------- calls with answers
+// -------------------------------------------------------------------------------------------------- calls with answers
 
 /// A small call with its answers, which a test spoils in one place and writes.
 class StoredCall {

@@ -3,6 +3,7 @@
 /// Launches: the plain drive of kernels/walk.hpp, a Kokkos team a block.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backends/kokkos/worker.hpp"
@@ -41,6 +42,19 @@ std::size_t scratch_bytes(const Extents& extents, const kernels::HeadBlocks& hea
   const Body body(counter, heads);
   return counter.scratch.used;
 }
+
+/// In the place of a launcher: the most that any launch of a schedule needs.
+template <class Space>
+struct ScratchMeter {
+  using W = Worker<Space>;
+  Extents extents;
+  std::size_t most = 0;
+
+  template <class Body>
+  void operator()(const kernels::Call&, const kernels::HeadBlocks& heads) {
+    most = std::max(most, scratch_bytes<Space, Body>(extents, heads));
+  }
+};
 
 template <class Space>
 struct Launcher {

@@ -9,6 +9,7 @@
 
 #include "backends/kokkos/driver.hpp"
 #include "backends/kokkos/policy.hpp"
+#include "backends/kokkos/threads.hpp"
 #include "core/backend.hpp"
 
 namespace tilemamba::kokkos {
@@ -18,7 +19,9 @@ namespace {
 /// This copy of Kokkos lives from its first use to the end of the process.
 void initialize() {
   struct Lifetime {
-    Lifetime() { Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true)); }
+    Lifetime() {
+      Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true).set_num_threads(threads_to_start()));
+    }
     ~Lifetime() { Kokkos::finalize(); }
     Lifetime(const Lifetime&) = delete;
     Lifetime& operator=(const Lifetime&) = delete;
@@ -40,16 +43,21 @@ class KokkosExecutable : public Executable {
     call.groups = static_cast<int>(problem.groups);
     call.head_dim = static_cast<int>(problem.head_dim);
     call.sequences.slots = 1;
-    std::size_t most = 0;
-    schedule(call, [&]<class Body>(const kernels::Call&, const kernels::HeadBlocks& heads) {
-      most = std::max(most, scratch_bytes<Space, Body>(launcher_.extents, heads));
-    });
-    reserve_scratch(launcher_, most);
+    ScratchMeter<Space> meter{launcher_.extents};
+    schedule(call, meter);
+    reserve_scratch(launcher_, meter.most);
   }
 
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
     if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
-    schedule(kernels::lower(arguments, problem_, plan_.arrangement, workspace), launcher_);
+    const kernels::Call call = kernels::lower(arguments, problem_, plan_.arrangement, workspace);
+    if (caller_is_parallel()) {
+      // Inside a caller's parallel region every thread has work of its own: each runs its call alone, beside the others.
+      thread_local const Kokkos::Serial alone{Kokkos::NewInstance{}};
+      schedule(call, Launcher<Kokkos::Serial>{alone, launcher_.extents});
+      return {};
+    }
+    schedule(call, launcher_);
     launcher_.space.fence();
     return {};
   } catch (const std::exception& fault) {
@@ -57,9 +65,17 @@ class KokkosExecutable : public Executable {
   }
 
  private:
+  static bool caller_is_parallel() {
+#if defined(_OPENMP)
+    return omp_in_parallel() != 0;
+#else
+    return false;
+#endif
+  }
+
   template <class Launch>
   void schedule(const kernels::Call& call, Launch&& launch) const {
-    kernels::walk::run<Worker<Space>>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
+    kernels::walk::run<typename std::remove_cvref_t<Launch>::W>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
   }
 
   Problem problem_;

@@ -32,8 +32,7 @@ constexpr std::int64_t heads = 8;
 constexpr std::int64_t head_dim = 64;
 constexpr std::int64_t groups = 1;
 
-// ----------------------------------------------------------------------------------------------------------------
-// problems
+// ------------------------------------------------------------------------------------------------------------ problems
 
 using Draw = double (*)(std::mt19937_64& random);
 
@@ -100,8 +99,7 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values, values + count, [&](std::uint16_t bits) { return (bits & exponent) != exponent; });
 }
 
-// --------------------------------------------------------------------------------------------------------------- the
-// floor
+// ----------------------------------------------------------------------------------------------------------- the floor
 
 /// Seconds below which no implementation comes on a device of these rates: x, y, B, C and dt go through memory once,
 /// and the four products of the chunked form are done with chunks of 128, the causal half of each. (Other chunks, the
@@ -120,8 +118,7 @@ double floor_seconds(const Problem& problem, const Rates& rates) {
   return std::max(bytes / rates.copy_bytes_per_second, flop / rates.matmul_flop_per_second);
 }
 
-// -------------------------------------------------------------------------------------------------------------------
-// rows
+// ---------------------------------------------------------------------------------------------------------------- rows
 
 struct Row {
   std::int64_t tokens = 0;
@@ -237,8 +234,7 @@ class Bench {
   Progress progress_;
 };
 
-// ----------------------------------------------------------------------------------------------------------------
-// reporting
+// ----------------------------------------------------------------------------------------------------------- reporting
 
 std::string device_name(const Rates& rates) { return fmt::format("{}, {} threads", rates.processor, rates.threads); }
 

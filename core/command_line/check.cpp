@@ -66,8 +66,7 @@ std::vector<std::pair<std::string, const golden::Worst*>> named_shares(const gol
   return named;
 }
 
-// ------------------------------------------------------------------------------------------------------------ what to
-// check
+// ------------------------------------------------------------------------------------------------------- what to check
 
 /// The files of a folder, by name. @throws Error io if there is none: checking nothing must not look like a pass.
 std::vector<fs::path> files_in(const fs::path& folder) {
@@ -104,19 +103,18 @@ std::vector<Choice> choices_for(const Problem& problem, const CheckRequest& requ
       continue;
     }
     // A backend that cannot run here at all has no schedules to tell apart.
-    if (!honours({request.choice.backend, Schedule::automatic, ""}, candidate.backend, candidate.schedule, ""))
-      continue;
+    const Choice any{request.choice.backend, Schedule::automatic, ""};
     const Skipped skipped{candidate.backend, candidate.refusal};
     const auto& known = report.skipped;
-    if (std::find(known.begin(), known.end(), skipped) == known.end()) report.skipped.push_back(skipped);
+    const bool is_new = std::find(known.begin(), known.end(), skipped) == known.end();
+    if (is_new && honours(any, candidate.backend, candidate.schedule, "")) report.skipped.push_back(skipped);
   }
   // Nothing is left: planning as asked gives the library's own words for it.
   if (choices.empty()) choices.push_back(request.choice);
   return choices;
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// checking
+// ------------------------------------------------------------------------------------------------------------ checking
 
 /// A check of one backend that another one passed would be worth nothing.
 Plan plan_exactly(const Problem& problem, const Choice& choice) {
@@ -139,8 +137,9 @@ golden::Shares shares_of(const golden::GoldenCase& golden_case, golden::GuardedO
 class Checker {
  public:
   Checker(const CheckRequest& request, std::vector<fs::path> files) : request_(request), files_(std::move(files)) {
-    for (const fs::path& file : files_)
+    for (const fs::path& file : files_) {
       name_width_ = std::max(name_width_, static_cast<int>(file.stem().string().size()));
+    }
   }
 
   Report check() {
@@ -229,8 +228,7 @@ class Checker {
   Report report_;
 };
 
-// ----------------------------------------------------------------------------------------------------------------
-// reporting
+// ----------------------------------------------------------------------------------------------------------- reporting
 
 void print_summary(const Report& report) {
   for (const auto& [backend, reason] : report.skipped) print(fmt::format("skipped {}: {}\n", backend, reason));

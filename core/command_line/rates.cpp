@@ -49,6 +49,7 @@ std::string processor_name() {
 double timed_on(int threads, const std::function<void(int)>& part) {
   std::latch ready(threads + 1);
   std::vector<std::jthread> workers;
+  workers.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     workers.emplace_back([&, i] {
       ready.arrive_and_wait();
@@ -63,8 +64,7 @@ double timed_on(int threads, const std::function<void(int)>& part) {
 
 constexpr int trials = 8;  // the best one counts: others may be using the machine
 
-// --------------------------------------------------------------------------------------------------------------------
-// copy
+// ---------------------------------------------------------------------------------------------------------------- copy
 
 constexpr std::size_t copy_bytes = std::size_t{256} << 20;  // well beyond the caches of most machines
 
@@ -84,8 +84,7 @@ double copy_rate(int threads) {
   return best;
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// matmul
+// -------------------------------------------------------------------------------------------------------------- matmul
 
 template <int lanes>
 struct Simd {

@@ -19,6 +19,7 @@
 #include "core/tile/scalar.hpp"
 #include "core/tile/tile.hpp"
 #include "core/tile/view.hpp"
+#include "kernels/sequences.hpp"
 
 namespace tilemamba::cuda::sm80 {
 
@@ -734,20 +735,21 @@ struct Worker {
   /// y = C S_in^T: all rows, this warp's channels and part of the columns
   template <unsigned u>
   TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, P>> y, const Shared<Q, N, u>& C, const Operand<P, N, tile::as_Bt>& S) const {
-    if (!active) return {};
-    float sum[q / 16][2][4] = {};
-    const unsigned at = rows_address(C, 0, part() * n);
+    if (active) {
+      float sum[q / 16][2][4] = {};
+      const unsigned at = rows_address(C, 0, part() * n);
 #pragma unroll
-    for (int k = 0; k < n / 16; ++k) {
+      for (int k = 0; k < n / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < q / 16; ++i) {
-        Pair c[4];
-        load_rows(c, C, at, i, k);
-        E::mma(sum[i][0], c, S.r[2 * k][0], S.r[2 * k + 1][0]);
-        E::mma(sum[i][1], c, S.r[2 * k][1], S.r[2 * k + 1][1]);
+        for (int i = 0; i < q / 16; ++i) {
+          Pair c[4];
+          load_rows(c, C, at, i, k);
+          E::mma(sum[i][0], c, S.r[2 * k][0], S.r[2 * k + 1][0]);
+          E::mma(sum[i][1], c, S.r[2 * k][1], S.r[2 * k + 1][1]);
+        }
       }
+      give_parts(y.target, sum);
     }
-    give_parts(y.target, sum);
     return {&y.target};
   }
   /// y += decayed x: this warp's rows and channels, causal blocks only
@@ -811,7 +813,7 @@ struct Worker {
   /// In the order of the parts, so that it is always the same sum.
   TILEMAMBA_DEVICE void add_parts(Accumulator<Q, P>& y) const {
     meet_head();
-    if (!has_rows()) return;
+    if (!active || !has_rows()) return;
 #pragma unroll
     for (int k = 0; k < own * 2; ++k) {
       const int i = k / 2, j = k % 2;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Tile configurations of the mma.sync backend and the rule by which one of them becomes the default.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "kernels/lower.hpp"
+
+namespace tilemamba::cuda::sm80 {
+
+/// The tiles of a kernel. A block has workers * channels / 16 * parts warps.
+struct Tiling {
+  int chunk;     ///< Q
+  int channels;  ///< of a head that a worker holds
+  int state;     ///< columns of the state that a warp holds: 64 registers for 128
+  int parts;     ///< warps that share the columns of the same channels
+  int workers;   ///< slices of heads in a block, which share C.B^T
+
+  [[nodiscard]] constexpr int columns() const { return state * parts; }
+};
+
+struct Policy {
+  std::string_view name;  ///< chunk, columns of the state, workers
+  Schedule schedule;
+  DType x;
+  Tiling out;    ///< of the kernel that computes outputs
+  Tiling state;  ///< of the one that only sums states: any number of columns, a block for each `state` of them
+};
+
+/// For each type and schedule in the order of preference among those that the state fits in.
+inline constexpr std::array policies = {
+    Policy{"q64n64w2", Schedule::fused, DType::bf16, {64, 64, 64, 1, 2}, {64, 64, 64, 1, 1}},
+    Policy{"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
+    Policy{"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 128, 1, 1}},  // 200 KiB
+    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 128, 1, 1}},  // 99 KiB
+    Policy{"q32n512", Schedule::fused, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q64n128w2", Schedule::staged, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
+    Policy{"q32n512", Schedule::staged, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q64n128w2", Schedule::fused, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
+    Policy{"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
+    Policy{"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q16n512", Schedule::fused, DType::f32, {16, 32, 128, 4, 1}, {16, 64, 128, 1, 1}},
+    Policy{"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q16n512", Schedule::staged, DType::f32, {16, 32, 128, 4, 1}, {16, 64, 128, 1, 1}},
+};
+
+/// Where bits must not depend on the company that a sequence keeps, nor on the device.
+inline constexpr std::int64_t invariant_segment_tokens = 4096;
+
+/// A problem under a policy on a device of so many multiprocessors, each of which holds one block of the walk. There, enough
+/// segments to fill the device once: a second round of blocks would cost as much as the first.
+[[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy, int multiprocessors) {
+  if (policy.schedule == Schedule::staged) return {policy.schedule, policy.out.chunk, 1};
+  const std::int64_t chunk = policy.out.chunk;
+  if (problem.options.batch_invariant) return {policy.schedule, policy.out.chunk, invariant_segment_tokens / chunk};
+  const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, policy.out.channels) *
+                              (problem.groups == 0 ? 0 : problem.heads / problem.groups);
+  const std::int64_t blocks = problem.groups * kernels::divide_up<std::int64_t>(slices, policy.out.workers);
+  const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up(problem.tokens, chunk));
+  if (problem.packed_sequences) {  // of unknown lengths: pieces of the size that would fill the device if all were one
+    const std::int64_t piece = kernels::divide_up<std::int64_t>(chunks * blocks, multiprocessors);
+    return {policy.schedule, policy.out.chunk, std::max<std::int64_t>(1, piece)};
+  }
+  const std::int64_t walks = std::max<std::int64_t>(1, problem.batch * blocks);
+  const std::int64_t segments = std::max<std::int64_t>(1, multiprocessors / walks);
+  return {policy.schedule, policy.out.chunk, kernels::divide_up(chunks, segments)};
+}
+
+/// Is this policy made for the problem's type and state size at all?
+[[nodiscard]] inline bool suits(const Policy& policy, const Problem& problem) {
+  return policy.x == problem.x && problem.state <= policy.out.columns();
+}
+
+}  // namespace tilemamba::cuda::sm80
