@@ -185,8 +185,9 @@ void check_sizes(const Problem& problem, const Answers& answers, const Answers& 
 Errors errors_of(const Problem& problem, const Rows& rows, const Answers& answers, const Answers& right) {
   Errors errors{{rows.all().relative(), "everything"}, worst_block(rows), {}, {}};
   if (right.final_states) errors.state = worst_state("sequence", problem, *answers.final_states, *right.final_states);
-  if (right.chunk_states)
+  if (right.chunk_states) {
     errors.chunk_state = worst_state("chunk", problem, *answers.chunk_states, *right.chunk_states);
+  }
   return errors;
 }
 
@@ -328,8 +329,8 @@ std::string printable(const std::string& text) {
 void refuse_unknown_tensors(const safetensors::Contents& contents) {
   std::vector<std::string> unknown;
   for (const safetensors::Entry& entry : contents.tensors) {
-    if (input_named(entry.name) == nullptr && !contains(answer_names, entry.name))
-      unknown.push_back(in_quotes(entry.name));
+    const bool known = input_named(entry.name) != nullptr || contains(answer_names, entry.name);
+    if (!known) unknown.push_back(in_quotes(entry.name));
   }
   if (unknown.empty()) return;
   constexpr std::size_t most = 8;

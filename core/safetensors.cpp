@@ -494,8 +494,9 @@ File File::read(const std::filesystem::path& path) {
     throw Error(ErrorCode::out_of_memory, fmt::format("{}: not enough memory for its {} bytes", path.string(), size));
   }
   const std::size_t got = std::fread(file.bytes_.get(), 1, size, handle.get());
-  if (got != size)
+  if (got != size) {
     io_error(path, "cannot be read", std::ferror(handle.get()) != 0 ? last_error() : "it became shorter");
+  }
   file.contents_ = parse({file.bytes_.get(), size}, path.string());
   return file;
 }

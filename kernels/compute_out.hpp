@@ -42,7 +42,8 @@ template <class W>
 /// y_i = entry_i y_i + sum_(j<=i) decayed_ij x_j
 template <class W, class Call>
 [[nodiscard]] TILEMAMBA_FN typename W::Token multiply_decayed(W& w, const Call& call, const HeadChunk<W>& chunk, Output<W>& out) {
-  // Where a chunk holds several documents, an infinite or undefined x of one must not reach another as 0 * x.
+  // Where a chunk holds several documents, an infinite or undefined x of one must not reach another as 0 * x. Only now, after the
+  // first wait: as a register operand, x made earlier would live beside the state's operands and serialise their products.
   w.operand_if(call.seq_idx.given, out.x, chunk.x, [](float x_j) { return tile::finite_or_zero(x_j); });
   w.weigh(out.y, chunk.decays.entry);
   return w.mma_AB(tile::add(out.y), chunk.decayed, out.x);

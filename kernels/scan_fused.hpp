@@ -56,7 +56,11 @@ TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<
 template <class W, class Call>
 TILEMAMBA_FN void finish_segment_sum(W& w, const Call& call, std::int64_t slot, const Slice& slice, const SegmentSum<W>& segment) {
   w.put(call.entry_states, std::int64_t{0}, slot, slice, segment.sum);
-  w.put(call.segment_decays, slot, slice.head, segment.after);
+}
+
+template <class W, class Call>
+TILEMAMBA_FN void finish_segment_decay(W& w, const Call& call, std::int64_t slot, int head, float after) {
+  w.put(call.segment_decays, slot, head, after);
 }
 
 // --------------------------------------------------------------------------------------- second pass: states between segments

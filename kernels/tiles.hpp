@@ -33,7 +33,7 @@ struct Decays {
   typename W::template Vector<Q> cum;        ///< cum_i: inclusive sums of delta A log2 e, restarted where a document starts
   typename W::template Ordinals<Q> document; ///< how many documents have started in this chunk, up to and with token i
   typename W::template Vector<Q> entry;      ///< what is left at token i of the state that entered: 2^cum_i, 0 for a new document
-  typename W::template Vector<Q> exit;       ///< what is left at the chunk's end of token j's part: 2^(cum_Q - cum_j) delta_j, or 0
+  typename W::template Weights<Q> exit;      ///< what is left at the chunk's end of token j's part: 2^(cum_Q - cum_j) delta_j, or 0
   typename W::DecayTable table;              ///< what else the backend wants at hand for decay_scores
 
   Decays() = default;

@@ -165,6 +165,7 @@ struct SumSegments {
       step_segment_sum(w, rule, group, chunk, segment);
     }
     finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
+    finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
   }
 };
 

@@ -170,6 +170,8 @@ struct Worker {
     [[nodiscard]] TILEMAMBA_FN float& at(int row, int) const { return data[row]; }
   };
   template <class Axis>
+  using Weights = Vector<Axis>;
+  template <class Axis>
   struct Ordinals {
     int* data = nullptr;
     int height = 0;

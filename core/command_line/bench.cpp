@@ -77,8 +77,9 @@ class PublishedCall {
     std::byte* const data = memory_.emplace_back(count * size).data();
     const std::size_t drawn = std::min(count, most_drawn);
     for (std::size_t i = 0; i < drawn; ++i) store(dtype, static_cast<float>(draw(random_)), data + i * size);
-    for (std::size_t i = drawn; i < count; i += drawn)
+    for (std::size_t i = drawn; i < count; i += drawn) {
       std::memcpy(data + i * size, data, std::min(drawn, count - i) * size);
+    }
     return {layout, data};
   }
 

@@ -160,8 +160,8 @@ __attribute__((target("avx512f"))) double multiply_avx512(Operands& operands) {
 Form best_form() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return {"16 lanes, tiles of 14 x 32", multiply_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {"8 lanes, tiles of 6 x 16", multiply_avx2};
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx2) return {"8 lanes, tiles of 6 x 16", multiply_avx2};
 #endif
   return {"4 lanes, tiles of 6 x 8", multiply_baseline};
 }

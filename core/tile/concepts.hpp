@@ -16,7 +16,8 @@ template <class W>
 concept Worker = requires(
     W w, typename W::template Shared<Q, N, as_A> C, typename W::template Shared<Q, N, as_Bt | as_B> B,
     typename W::template Shared<Q, N, elementwise> run_B, typename W::template Shared<Q, P, as_B | elementwise> x, typename W::template Shared<Q, P, elementwise> z,
-    typename W::template Vector<Q> vector, typename W::template Ordinals<Q> document, typename W::DecayTable table,
+    typename W::template Vector<Q> vector, typename W::template Weights<Q> weights, typename W::template Ordinals<Q> document,
+    typename W::DecayTable table,
     typename W::template Accumulator<Q, Q, Part::lower> scores, typename W::template Operand<Q, Q, as_A, Part::lower> decayed,
     typename W::template Accumulator<Q, P> y, typename W::template Leaving<Q, P> leaving, typename W::template State<P, N> S,
     typename W::template Operand<P, N, as_Bt> S_in, typename W::template Operand<Q, P, as_At> weighted,
@@ -43,18 +44,19 @@ concept Worker = requires(
   w.map(y, binary, same(z));
   w.map(S, binary, same(S));
   w.map(vector, binary, rows(vector));
+  w.map(weights, binary, rows(vector));
   w.operand(S_in, S);
   w.operand_if(true, x_operand, x, unary);
   w.narrow(leaving, y);
   // along a chunk
   w.scan(vector, document);
-  w.scan_back(vector);
+  w.scan_back(weights);
   w.scan_changes(document, tokens_view, tokens);
   { w.last(vector) } -> std::convertible_to<float>;
   { w.last(document) } -> std::convertible_to<int>;
   // by name
   w.weigh(y, vector);
-  w.weigh(weighted, x, vector);
+  w.weigh(weighted, x, weights);
   w.decay(S, factor);
   w.tabulate(table, vector, vector, document, factor);
   w.decay_scores(decayed, scores, vector, vector, document, table, factor, head_view, head);

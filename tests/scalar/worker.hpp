@@ -96,6 +96,8 @@ struct Worker {
     explicit Vector(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} { storage->values.resize(height); }
   };
   template <class Axis>
+  using Weights = Vector<Axis>;
+  template <class Axis>
   struct Ordinals : Grid<int> {
     Ordinals() = default;
     explicit Ordinals(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} { storage->values.resize(height); }

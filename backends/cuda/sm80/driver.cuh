@@ -34,6 +34,7 @@ TILEMAMBA_DEVICE W make_worker(const Call& call) {
 
 /// What the compiler derived from this before is not worth keeping in registers.
 TILEMAMBA_DEVICE void forget(int& value) { asm volatile("" : "+r"(value)); }
+TILEMAMBA_DEVICE void forget(std::int64_t& value) { asm volatile("" : "+l"(value)); }
 
 /// Sizes of the tiles of a worker.
 template <class W>
@@ -58,10 +59,14 @@ TILEMAMBA_DEVICE HeadChunk<W> head_chunk(W& w, unsigned at, unsigned decayed, un
   return chunk;
 }
 
-/// put_snapshot, and finish_state where the sequence ends, with the many ways to store a state compiled once.
+/// put_snapshot, and finish_state where the sequence ends, with the many ways to store a state compiled once. It looks the
+/// sequence up again: in between there are no registers for it.
 template <class W>
-TILEMAMBA_DEVICE void put_states(W& w, const Call& call, const Sequence& sequence, const Tokens& tokens, const Slice& slice,
-                                 bool final, const Carried<W>& carried) {
+TILEMAMBA_DEVICE void put_states(W& w, const Call& call, std::int64_t unit, const Tokens& tokens, const Slice& slice, bool final,
+                                 const Carried<W>& carried) {
+  if (!call.chunk_states.given && !final) return;
+  forget(unit);
+  const Sequence sequence = call.sequences.of_unit(unit);
   const std::int64_t snapshot = call.chunk_states.given ? call.sequences.cut.snapshot_after(sequence, tokens) : -1;
 #pragma unroll 1
   for (int k = 0; k < 2; ++k) {
@@ -116,9 +121,10 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
   const Sequence sequence = call.sequences.of_unit(unit);
   const Cut& cut = call.sequences.cut;
   const std::int64_t segment = unit - sequence.first_unit;
-  const std::int64_t begin = segment * cut.unit_chunks;
+  const int begin = static_cast<int>(segment * cut.unit_chunks);
   // An empty sequence has a chunk without tokens: it leaves the state as it is.
-  const std::int64_t end = kernels::least(sequence.length == 0 ? 1 : cut.chunks(sequence.length), begin + cut.unit_chunks);
+  const std::int64_t chunks = sequence.length == 0 ? 1 : cut.chunks(sequence.length);
+  const int end = static_cast<int>(kernels::least(chunks, begin + cut.unit_chunks));
 
   W w = make_worker<W>(call);
   w.exchange = Layout::exchange;
@@ -138,7 +144,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
     w.get(chunk.x, call.x, tokens, slice);
     if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
   };
-  const auto my_turn = [&](std::int64_t c) { return w.head_warp() == static_cast<int>(c - begin) % W::head_warps; };
+  const auto my_turn = [&](int c) { return w.head_warp() == (c - begin) % W::head_warps; };
   typename W::Steps steps{};
   const auto sum_decays = [&](int stage, const Tokens& tokens) {
     HeadChunk<W> chunk = Layout::chunk(w, stage, w.worker());
@@ -147,7 +153,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
     exit_weights(w, rule, 0.0f, chunk.decays);
     tabulate_decays(w, rule, chunk.decays);
   };
-  const auto count_of = [&](std::int64_t c) { return c < end ? cut.tokens(sequence, c).count : 0; };
+  const auto count_of = [&](int c) { return c < end ? cut.tokens(sequence, c).count : 0; };
 
   Carried<W> carried(w);
   w.top = Layout::leaving_of(w, w.worker());
@@ -155,7 +161,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
   // Chunks follow each other without gaps: where the current one begins and the counts around it say it all.
   std::int64_t first = cut.tokens(sequence, begin).first;
   int count_before = 0, count = count_of(begin), count_next = count_of(begin + 1);
-  const auto tokens_at = [&](std::int64_t c, std::int64_t token, int its_count) {
+  const auto tokens_at = [&](int c, std::int64_t token, int its_count) {
     return Tokens{sequence.batch, token, its_count, c == 0};
   };
   load(0, tokens_at(begin, first, count));
@@ -171,7 +177,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
   __syncthreads();  // landed(begin)
   int stage = 0;
 #pragma unroll 1
-  for (std::int64_t c = begin; c < end; ++c) {
+  for (int c = begin; c < end; ++c) {
     forget(w.lane);
     w.top = stage * Layout::stage;
     GroupChunk<W> group(w);
@@ -183,6 +189,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
       decay_scores(w, call, rule, slice.head, group, chunk);
     }
     __syncthreads();  // decayed(c): the other stage is free, and the last outputs are complete
+    forget(w.lane);
     const Tokens next = tokens_at(c + 1, first + count, count_next);
     if (c + 1 < end) load(stage ^ 1, next);
     commit_copies();
@@ -197,9 +204,10 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
           if (my_turn(c + 2)) w.get(steps, call.dt, tokens_at(c + 2, next.first + count_next, count_later), slice.head);
         },
         [&] {
-          if (real) put_states(w, call, sequence, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
+          if (real) put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
           wait_copies<0>();
           __syncthreads();  // landed(c + 1)
+          forget(w.lane);
         });
     finish_output(w, call, slice, chunk, out);
     first += count, count_before = count, count = count_next, count_next = count_later;
@@ -289,6 +297,7 @@ __global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant
   int stage = 0;
 #pragma unroll 1
   for (std::int64_t k = 0; k < end; ++k) {
+    forget(w.lane);
     wait_copies<1>();
     __syncthreads();
     load(k + 2, following(following(stage)));
@@ -303,6 +312,7 @@ __global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant
     w.wait(sum);
   }
   finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
+  if (block.columns == 0 && w.warp == 0) finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
 }
 
 /// The state at each chunk's start, chunk after chunk. Job: a sequence.
@@ -351,6 +361,7 @@ __global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__
   int stage = 0;
 #pragma unroll 1
   for (std::int64_t c = 0; c < sequence.units; ++c) {
+    forget(w.lane);
     wait_copies<1>();
     __syncthreads();
     load(c + 2, following(following(stage)));
@@ -363,7 +374,7 @@ __global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__
     stage = following(stage);
     decays(c + 1, stage);
     w.wait(advance);
-    put_states(w, call, sequence, cut.tokens(sequence, c), slice, c + 1 == sequence.units, carried);
+    put_states(w, call, sequence.first_unit + c, cut.tokens(sequence, c), slice, c + 1 == sequence.units, carried);
   }
   if (sequence.units == 0) finish_state(w, call, sequence, slice, carried);
 }
@@ -441,6 +452,7 @@ __global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_consta
   w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
   wait_copies<0>();
   __syncthreads();
+  forget(w.lane);
   auto scores = multiply_scores(w, group);
   w.wait(scores);
 #pragma unroll
@@ -450,14 +462,13 @@ __global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_consta
   }
   w.top = Layout::leaving + w.worker() * (w.wide ? whole_lines(Sizes<W>::wide_leaving) : Sizes<W>::leaving);
   Output<W> out(w);
-  kernels::compute_out(w, call, group, chunk, S_in, out, [] { __syncthreads(); });
+  kernels::compute_out(w, call, group, chunk, S_in, out, [&] {
+    __syncthreads();
+    forget(w.lane);
+  });
   finish_output(w, call, slice, chunk, out);
   __syncthreads();
   if (real) store_output(w, call, tokens, slice, out);
 }
-
-/// The tables of packed sequences.
-template <class>
-__global__ void tabulate(const __grid_constant__ Call call) { call.sequences.tabulate(); }
 
 }  // namespace tilemamba::cuda::sm80

@@ -184,6 +184,8 @@ struct Worker {
   template <class Axis>
   using Vector = Line<float, Axis>;
   template <class Axis>
+  using Weights = Line<float, Axis>;
+  template <class Axis>
   using Ordinals = Line<int, Axis>;
   /// A factor of each row: what is left since its block of 16 began. For each later block the factors of the columns: what was
   /// left then.
@@ -802,12 +804,10 @@ struct Worker {
 #pragma unroll
     for (int k = 0; k < q / 8; ++k) {
       const int i = k / 2, j = k % 2;
-      if (parts > 1 && i / own != part()) {
-        given(part(), i, j) = {sum[i][j][0], sum[i][j][1], sum[i][j][2], sum[i][j][3]};
-      } else {
+      const bool mine = parts == 1 || i / own == part();
 #pragma unroll
-        for (int e = 0; e < 4; ++e) y.r[i % own][j][e] = sum[i][j][e];
-      }
+      for (int e = 0; e < 4; ++e) y.r[i % own][j][e] = tile::select(mine, sum[i][j][e], y.r[i % own][j][e]);
+      if (!mine) given(part(), i, j) = {sum[i][j][0], sum[i][j][1], sum[i][j][2], sum[i][j][3]};
     }
   }
   /// In the order of the parts, so that it is always the same sum.

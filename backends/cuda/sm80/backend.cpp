@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/sm80/backend.hpp"
+
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "backends/cuda/common/memory.hpp"
+#include "backends/cuda/sm80/kernels.hpp"
+
+namespace tilemamba::cuda::sm80 {
+
+namespace {
+
+const Machine& machine() {
+  static const Compiled compiled{{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}};
+  return cuda::machine(compiled);
+}
+
+/// Blocks of the slices of heads that a tiling makes.
+kernels::HeadBlocks head_blocks(const kernels::Call& call, const Tiling& tiling) {
+  return {call, tiling.channels, tiling.workers};
+}
+
+/// A problem made ready to run on its device.
+class Sm80Executable : public Executable {
+ public:
+  Sm80Executable(const Problem& problem, const Policy& policy, const Kernels& kernels, const kernels::Arrangement& arrangement)
+      : problem_(problem), policy_(policy), kernels_(kernels), arrangement_(arrangement) {}
+
+  /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not, or "".
+  [[nodiscard]] std::string load() const {
+    const Current current(problem_.device.index);
+    if (current.failure() != cudaSuccess) return in_words(current.failure(), "making the device current");
+    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.fused, kernels_.cumsum, kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
+      if (kernel.function == nullptr) continue;
+      cudaFuncAttributes attributes{};
+      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
+      if (error == cudaSuccess) {
+        error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kernel.bytes(problem_)));
+      }
+      if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return in_words(error, "loading a kernel");
+      }
+    }
+    return "";
+  }
+
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    const Current current(problem_.device.index);
+    cudaError_t error = current.failure();
+    kernels::Call call = kernels::lower(arguments, problem_, arrangement_, workspace);
+    const auto launch = [&](const Kernel& kernel, std::int64_t blocks, auto... arguments_of_kernel) {
+      if (blocks == 0 || error != cudaSuccess) return;
+      void* list[] = {&call, &arguments_of_kernel...};
+      error = cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(kernel.threads)), list,
+                               kernel.bytes(problem_), static_cast<cudaStream_t>(stream));
+    };
+    const auto& sequences = call.sequences;
+    const kernels::HeadBlocks out = head_blocks(call, policy_.out), state = head_blocks(call, policy_.state);
+    const int column_blocks = static_cast<int>(kernels::divide_up<std::int64_t>(problem_.state, policy_.state.state));
+    if (sequences.cu_seqlens != nullptr) launch(tabulate_kernel(), 1);
+    if (policy_.schedule == Schedule::fused) {
+      if (sequences.slots > 0) launch(kernels_.sum_segments, sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
+      launch(kernels_.fused, sequences.most_units() * out.count, out);
+    } else {
+      launch(kernels_.cumsum, kernels::divide_up<std::int64_t>(sequences.most_units() * call.heads, 4));
+      launch(kernels_.pass_state, sequences.count * state.slices() * column_blocks, state, column_blocks);
+      launch(kernels_.compute_out, sequences.most_units() * out.count, out);
+    }
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return {ErrorCode::backend_failure, in_words(error, "a launch")};
+  } catch (const std::exception& fault) {
+    return {ErrorCode::backend_failure, fault.what()};
+  }
+
+ private:
+  Problem problem_;
+  Policy policy_;
+  Kernels kernels_;
+  kernels::Arrangement arrangement_;
+};
+
+/// Why a policy cannot run a problem that it suits on this device; empty: it can.
+std::string refusal(const Problem& problem, const Policy& policy, const Kernels& kernels, const kernels::WorkspaceLayout& layout,
+                    const DeviceFacts& device) {
+  unsigned bytes = 0;
+  for (const Kernel& kernel : {kernels.sum_segments, kernels.fused, kernels.cumsum, kernels.pass_state, kernels.compute_out}) {
+    bytes = std::max(bytes, kernel.bytes(problem));
+  }
+  if (bytes > device.most_shared_memory) {
+    return "a block needs " + std::to_string(bytes) + " bytes of shared memory, the device gives " + std::to_string(device.most_shared_memory);
+  }
+  // Units of all schedules are at most slots and one more for each sequence; a slice has at least 16 channels, a column block 64 columns.
+  const std::int64_t most_blocks = (layout.slots + problem.sequences()) * problem.heads *
+                                   kernels::divide_up<std::int64_t>(problem.head_dim, policy.out.channels) *
+                                   kernels::divide_up<std::int64_t>(problem.state, policy.state.state);
+  if (most_blocks > std::numeric_limits<int>::max()) return "more blocks than a grid may have (2^31 - 1)";
+  return "";
+}
+
+class Sm80Backend : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm80"; }
+
+  [[nodiscard]] Probe probe() const override {
+    const Machine& here = machine();
+    Probe result{false, here.failure, {}};
+    for (std::size_t i = 0; i < here.devices.size(); ++i) {
+      const DeviceFacts& device = here.devices[i];
+      const std::string called = "cuda:" + std::to_string(i) + ", " + device.name;
+      if (device.refusal.empty()) {
+        result.can_run = true;
+        result.devices.push_back(called + ", compute capability " + device.capability.text());
+      } else {
+        result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + device.refusal;
+      }
+    }
+    if (result.can_run && result.reason.empty()) result.reason = "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+    return result;
+  }
+
+  [[nodiscard]] std::string cannot_address(const Device& device) const override {
+    if (device.kind != DeviceKind::cuda) return "it runs on NVIDIA GPUs and cannot address that device's memory";
+    const auto& devices = machine().devices;
+    if (device.index < 0 || device.index >= static_cast<int>(devices.size())) {
+      return "there is no device cuda:" + std::to_string(device.index) + "; devices: " + std::to_string(devices.size());
+    }
+    return devices[static_cast<std::size_t>(device.index)].refusal;
+  }
+
+  [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
+    const DeviceFacts& device = facts(problem);
+    std::vector<Offer> result;
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      const Policy& policy = policies[i];
+      if (policy.x != problem.x) continue;
+      const kernels::WorkspaceLayout layout(problem, arrangement_of(problem, policy, device.multiprocessors));
+      std::string why = suits(policy, problem) ? refusal(problem, policy, kernels_of(i), layout, device)
+                                               : "its state has " + std::to_string(policy.out.columns()) + " columns, N is " + std::to_string(problem.state);
+      result.push_back({policy.schedule, policy.name, std::move(why), layout.bytes});
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const override try {
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      const Policy& policy = policies[i];
+      if (policy.name != offer.policy || policy.schedule != offer.schedule || policy.x != problem.x) continue;
+      auto executable = std::make_unique<Sm80Executable>(problem, policy, kernels_of(i), arrangement_of(problem, policy, facts(problem).multiprocessors));
+      outcome.message = executable->load();
+      if (!outcome.message.empty()) return nullptr;
+      return executable;
+    }
+    outcome.message = "it has no policy " + std::string(offer.policy);
+    return nullptr;
+  } catch (const std::exception& fault) {
+    outcome.message = fault.what();
+    return nullptr;
+  }
+
+  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override { return cuda::allocate(device, bytes); }
+  void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
+  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from, std::size_t bytes) const noexcept override {
+    return cuda::copy(device, to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from, std::size_t bytes) const noexcept override {
+    return cuda::copy(device, to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  /// Of a device that can be addressed.
+  static const DeviceFacts& facts(const Problem& problem) { return machine().devices[static_cast<std::size_t>(problem.device.index)]; }
+};
+
+}  // namespace
+
+const Backend& backend() {
+  static const Sm80Backend instance;
+  return instance;
+}
+
+}  // namespace tilemamba::cuda::sm80

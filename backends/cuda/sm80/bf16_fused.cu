@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/sm80/instances.cuh"
+
+namespace tilemamba::cuda::sm80 {
+
+Kernels bf16_fused(std::size_t policy) { return find_kernels<Bf16, Schedule::fused>(policy); }
+
+}  // namespace tilemamba::cuda::sm80

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From the table of policies to kernels: what is listed there is compiled, and nothing else.
+#pragma once
+
+#include <utility>
+
+#include "backends/cuda/sm80/driver.cuh"
+#include "backends/cuda/sm80/kernels.hpp"
+
+namespace tilemamba::cuda::sm80 {
+
+template <class Function>
+const void* address(Function* function) {
+  return reinterpret_cast<const void*>(function);
+}
+
+template <class E, std::size_t index>
+Kernels make_kernels() {
+  constexpr Policy policy = policies[index];
+  using Out = Worker<E, policy.out>;
+  using State = Worker<E, policy.state>;
+  constexpr unsigned ring = StateLayout<State>::bytes;
+  Kernels kernels;
+  if constexpr (policy.schedule == Schedule::fused) {
+    using Layout = FusedLayout<Out>;
+    kernels.sum_segments = {address(sum_segments<State>), State::threads, ring, ring, 0};
+    kernels.fused = {address(fused<Out>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes, Layout::gate_bytes};
+  } else {
+    using Layout = OutLayout<Out>;
+    constexpr unsigned vectors = 4 * Sizes<State>::decays;
+    kernels.cumsum = {address(cumsum<State>), 128, vectors, vectors, 0};
+    kernels.pass_state = {address(pass_state<State>), State::threads, ring, ring, 0};
+    kernels.compute_out = {address(compute_out<Out>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes, Layout::gate_bytes};
+  }
+  return kernels;
+}
+
+/// The kernels of the policy at run-time index `wanted`, which is of this type and schedule.
+template <class E, Schedule schedule>
+Kernels find_kernels(std::size_t wanted) {
+  Kernels found;
+  [&]<std::size_t... index>(std::index_sequence<index...>) {
+    const auto look = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) {
+      if constexpr (policies[i].x == E::dtype && policies[i].schedule == schedule) {
+        if (i == wanted) found = make_kernels<E, i>();
+      }
+    };
+    (look(std::integral_constant<std::size_t, index>{}), ...);
+  }(std::make_index_sequence<policies.size()>{});
+  return found;
+}
+
+}  // namespace tilemamba::cuda::sm80

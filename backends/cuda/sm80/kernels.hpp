@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the host knows of the kernels, which are compiled in files of their own.
+#pragma once
+
+#include "backends/cuda/sm80/policy.hpp"
+
+namespace tilemamba::cuda::sm80 {
+
+struct Kernel {
+  const void* function = nullptr;
+  int threads = 0;
+  unsigned narrow_bytes = 0;  ///< shared memory of a block
+  unsigned wide_bytes = 0;    ///< the same where y is fp32 and x is not
+  unsigned gate_bytes = 0;    ///< more where there is a gate
+
+  [[nodiscard]] unsigned bytes(const Problem& problem) const {
+    const bool wide = problem.y == DType::f32 && problem.x != DType::f32;
+    return (wide ? wide_bytes : narrow_bytes) + (problem.z ? gate_bytes : 0);
+  }
+};
+
+/// The kernels of a policy; those of the other schedule are null.
+struct Kernels {
+  Kernel sum_segments, fused;
+  Kernel cumsum, pass_state, compute_out;
+};
+
+// By type and schedule, each in a file of its own; `policy` is an index of `policies`.
+[[nodiscard]] Kernels bf16_fused(std::size_t policy);
+[[nodiscard]] Kernels bf16_staged(std::size_t policy);
+[[nodiscard]] Kernels f16_fused(std::size_t policy);
+[[nodiscard]] Kernels f16_staged(std::size_t policy);
+[[nodiscard]] Kernels f32_fused(std::size_t policy);
+[[nodiscard]] Kernels f32_staged(std::size_t policy);
+
+/// Fills the tables of packed sequences: one block.
+[[nodiscard]] Kernel tabulate_kernel();
+
+[[nodiscard]] inline Kernels kernels_of(std::size_t policy) {
+  const bool fused = policies[policy].schedule == Schedule::fused;
+  switch (policies[policy].x) {
+    case DType::bf16: return fused ? bf16_fused(policy) : bf16_staged(policy);
+    case DType::f16: return fused ? f16_fused(policy) : f16_staged(policy);
+    default: return fused ? f32_fused(policy) : f32_staged(policy);
+  }
+}
+
+}  // namespace tilemamba::cuda::sm80
