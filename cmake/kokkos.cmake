@@ -334,19 +334,17 @@ function(_tilemamba_examine_installed_kokkos spaces folder reason)
   if(NOT TILEMAMBA_KOKKOS_QUESTION STREQUAL question)
     set(probe "${PROJECT_BINARY_DIR}/_deps/kokkos_probe")
     file(REMOVE_RECURSE "${probe}")
-    set(arguments
-        "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
-        "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}"
-        "-DCMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH}"
-        "-DSPACES=${spaces}"
-    )
-    foreach(variable IN ITEMS Kokkos_DIR Kokkos_ROOT)
+    # Handed over in a file, since a list does not survive a command line.
+    set(settings "set(SPACES [==[${spaces}]==] CACHE STRING \"\")\n")
+    foreach(variable IN ITEMS CMAKE_CXX_COMPILER CMAKE_CXX_FLAGS CMAKE_PREFIX_PATH Kokkos_DIR Kokkos_ROOT)
       if(${variable})
-        list(APPEND arguments "-D${variable}=${${variable}}")
+        string(APPEND settings "set(${variable} [==[${${variable}}]==] CACHE STRING \"\")\n")
       endif()
     endforeach()
+    file(WRITE "${probe}/settings.cmake" "${settings}")
     execute_process(
-      COMMAND "${CMAKE_COMMAND}" -S "${PROJECT_SOURCE_DIR}/cmake/kokkos_probe" -B "${probe}" -G "${CMAKE_GENERATOR}" ${arguments}
+      COMMAND "${CMAKE_COMMAND}" -C "${probe}/settings.cmake" -S "${PROJECT_SOURCE_DIR}/cmake/kokkos_probe" -B "${probe}" -G
+              "${CMAKE_GENERATOR}"
       RESULT_VARIABLE failed
       OUTPUT_VARIABLE output
       ERROR_VARIABLE output

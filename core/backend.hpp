@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the library ends and a backend begins. A backend is a class in a module, a shared object of its own that is loaded when
-/// it is first asked for; it uses headers of core/ and kernels/ only and no symbol of the library, and no exception leaves it.
+/// Where the library ends and a backend begins. A backend is a class in a module, a shared object of its own that is
+/// loaded when it is first asked for; it uses headers of core/ and kernels/ only and no symbol of the library, and no
+/// exception leaves it.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,7 +44,8 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
   virtual ~Executable() = default;
-  /// The arguments are those of the problem, the workspace is large enough. Allocates nothing; safe from several threads.
+  /// The arguments are those of the problem, the workspace is large enough. Allocates nothing; safe from several
+  /// threads.
   [[nodiscard]] virtual Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept = 0;
 };
 
@@ -60,10 +63,26 @@ class Backend {
   /// Every schedule and policy, the default first among those that do not refuse.
   [[nodiscard]] virtual std::vector<Offer> offers(const Problem& problem) const = 0;
   /// Makes an offer ready: what a first launch would load or reserve is done here. Null and the outcome if it cannot.
-  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                            Outcome& outcome) const = 0;
   /// Memory of the device, aligned to 256 bytes, for the one-call form; null if there is none left.
   [[nodiscard]] virtual void* allocate(const Device& device, std::size_t bytes) const noexcept = 0;
   virtual void release(const Device& device, void* memory) const noexcept = 0;
+
+  // For who brings tensors to a device or reads some back (the command line, tests, `validate`); no call that was
+  // planned copies.
+  /// Where its tensors live if nobody has a preference.
+  [[nodiscard]] virtual Device home() const noexcept { return {}; }
+  /// Copy between the host's memory and the device's, after all work that was given to the device before; done when
+  /// they return.
+  [[nodiscard]] virtual Outcome upload(const Device&, void* to, const void* from, std::size_t bytes) const noexcept {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
+  [[nodiscard]] virtual Outcome download(const Device&, void* to, const void* from, std::size_t bytes) const noexcept {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
 };
 
 /// What a module shows.

@@ -9,7 +9,7 @@
 namespace tilemamba {
 
 struct CpuLevel {
-  std::string_view name;  ///< as in module file names and TILEMAMBA_CPU_ISA
+  std::string_view name;   ///< as in module file names and TILEMAMBA_CPU_ISA
   bool supported = false;  ///< by this CPU and its operating system
 };
 

@@ -37,7 +37,8 @@ Environment parse_environment(const std::function<const char*(const char*)>& var
 }
 
 Environment environment() {
-  Environment result = parse_environment([](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
+  Environment result =
+      parse_environment([](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
   if (!result.warnings.empty()) {
     static std::once_flag once;
     std::call_once(once, [&] {

@@ -246,7 +246,7 @@ struct Input {
   Tensor Arguments::*required = nullptr;
   std::optional<Tensor> Arguments::*optional = nullptr;
 };
-const std::array inputs = {
+const std::array call_inputs = {
     Input{"x", &Arguments::x},
     Input{"dt", &Arguments::dt},
     Input{"A", &Arguments::A},
@@ -266,8 +266,8 @@ bool contains(const auto& names, std::string_view name) {
 
 const Input* input_named(std::string_view name) {
   const auto* found =
-      std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.name == name; });
-  return found == inputs.end() ? nullptr : found;
+      std::find_if(call_inputs.begin(), call_inputs.end(), [&](const Input& input) { return input.name == name; });
+  return found == call_inputs.end() ? nullptr : found;
 }
 
 /// The metadata's values, each read whole or refused.
@@ -336,8 +336,8 @@ void refuse_unknown_tensors(const safetensors::Contents& contents) {
   constexpr std::size_t most = 8;
   const std::string more = unknown.size() > most ? fmt::format(" and {} more", unknown.size() - most) : "";
   unknown.resize(std::min(unknown.size(), most));
-  std::vector<std::string_view> known(inputs.size());
-  std::transform(inputs.begin(), inputs.end(), known.begin(), [](const Input& input) { return input.name; });
+  std::vector<std::string_view> known(call_inputs.size());
+  std::transform(call_inputs.begin(), call_inputs.end(), known.begin(), [](const Input& input) { return input.name; });
   damaged(contents.source,
           fmt::format("unknown tensor {}{}; inputs are {}, stored answers {}", fmt::join(unknown, ", "), more,
                       fmt::join(known, ", "), fmt::join(answer_names, ", ")));
@@ -396,7 +396,7 @@ Tensor copy_of(const safetensors::Entry& entry, std::string_view source, std::ve
 }
 
 void take_inputs(const safetensors::Contents& contents, Case& result) {
-  for (const Input& input : inputs) {
+  for (const Input& input : call_inputs) {
     const safetensors::Entry* entry = contents.find(input.name);
     if (entry == nullptr) {
       if (input.required != nullptr) damaged(contents.source, fmt::format("no tensor {}", input.name));

@@ -19,10 +19,14 @@ std::string_view version() noexcept { return TILEMAMBA_VERSION; }
 
 std::string_view name(Schedule schedule) noexcept {
   switch (schedule) {
-    case Schedule::automatic: return "automatic";
-    case Schedule::staged: return "staged";
-    case Schedule::fused: return "fused";
-    case Schedule::recurrent: return "recurrent";
+    case Schedule::automatic:
+      return "automatic";
+    case Schedule::staged:
+      return "staged";
+    case Schedule::fused:
+      return "fused";
+    case Schedule::recurrent:
+      return "recurrent";
   }
   return "unknown";
 }
@@ -31,7 +35,8 @@ Schedule schedule_named(std::string_view text) {
   for (Schedule schedule : {Schedule::automatic, Schedule::staged, Schedule::fused, Schedule::recurrent}) {
     if (text == name(schedule)) return schedule;
   }
-  throw Error(ErrorCode::invalid_argument, "unknown schedule '" + std::string(text) + "'; valid: automatic staged fused recurrent");
+  throw Error(ErrorCode::invalid_argument,
+              "unknown schedule '" + std::string(text) + "'; valid: automatic staged fused recurrent");
 }
 
 std::vector<BackendInfo> backends() {
@@ -56,7 +61,18 @@ std::string refusal(const Entry& entry, const Device& device) {
   if (entry.backend == nullptr) return entry.load_failure;
   Probe probe = entry.backend->probe();
   if (!probe.can_run) return std::move(probe.reason);
-  return entry.backend->cannot_address(device);
+  const std::string why = entry.backend->cannot_address(device);
+  return why.empty() ? why : "the tensors are on " + to_string(device) + ": " + why;
+}
+
+/// The entries that a name stands for, the caller's or else the environment's.
+std::vector<const Entry*> entries_named(const std::string& chosen, const std::string& from_environment) {
+  if (!chosen.empty()) return registry().named(chosen);
+  try {
+    return registry().named(from_environment);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("TILEMAMBA_BACKEND: ") + error.what());
+  }
 }
 
 std::string label(const Entry& entry, const Offer& offer) {
@@ -64,7 +80,8 @@ std::string label(const Entry& entry, const Offer& offer) {
 }
 
 bool wanted(const Choice& choice, const Offer& offer) {
-  return (choice.schedule == Schedule::automatic || choice.schedule == offer.schedule) && (choice.policy.empty() || choice.policy == offer.policy);
+  return (choice.schedule == Schedule::automatic || choice.schedule == offer.schedule) &&
+         (choice.policy.empty() || choice.policy == offer.policy);
 }
 
 /// A word to people whose GPU does nothing; once, and only where nobody chose.
@@ -76,7 +93,8 @@ void mention_idle_gpu(std::string_view chosen) {
       std::fprintf(stderr,
                    "tilemamba: this machine has a GPU (%s), but the tensors are in CPU memory and %.*s runs the call; "
                    "TILEMAMBA_VERBOSE=dispatch shows why, TILEMAMBA_BACKEND=%.*s silences this\n",
-                   file, static_cast<int>(chosen.size()), chosen.data(), static_cast<int>(chosen.size()), chosen.data());
+                   file, static_cast<int>(chosen.size()), chosen.data(), static_cast<int>(chosen.size()),
+                   chosen.data());
       return;
     }
   });
@@ -97,7 +115,8 @@ std::vector<Candidate> candidates(const Problem& problem) {
     for (Offer& offer : entry->backend->offers(problem)) {
       const bool is_default = offer.refusal.empty() && !have_default;
       have_default = have_default || is_default;
-      result.push_back({entry->row.member, offer.schedule, std::string(offer.policy), is_default, std::move(offer.refusal), offer.workspace_bytes});
+      result.push_back({entry->row.member, offer.schedule, std::string(offer.policy), is_default,
+                        std::move(offer.refusal), offer.workspace_bytes});
     }
   }
   return result;
@@ -123,7 +142,7 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
     if (env.verbose_dispatch) std::fprintf(stderr, "tilemamba: dispatch: %s: no: %s\n", who.c_str(), why.c_str());
     reasons += "\n  " + who + ": " + why;
   };
-  for (const Entry* entry : registry().named(forced)) {
+  for (const Entry* entry : entries_named(choice.backend, env.backend)) {
     if (const std::string why = refusal(*entry, problem.device); !why.empty()) {
       refuse(entry->row.member, why);
       continue;
@@ -144,15 +163,18 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
       }
       if (env.verbose_dispatch) std::fprintf(stderr, "tilemamba: dispatch: %s: taken\n", label(*entry, offer).c_str());
       if (forced.empty() && problem.device.kind == DeviceKind::cpu) mention_idle_gpu(entry->row.member);
-      return std::make_shared<const Plan::Impl>(Plan::Impl{problem, std::move(offer), entry->backend, std::move(executable)});
+      return std::make_shared<const Plan::Impl>(
+          Plan::Impl{problem, std::move(offer), entry->backend, std::move(executable)});
     }
     if (!choice.policy.empty() || choice.schedule != Schedule::automatic) {
       std::string valid;
-      for (const Offer& offer : entry->backend->offers(problem)) valid += " " + std::string(name(offer.schedule)) + "/" + std::string(offer.policy);
+      for (const Offer& offer : entry->backend->offers(problem))
+        valid += " " + std::string(name(offer.schedule)) + "/" + std::string(offer.policy);
       refuse(entry->row.member, "schedules and policies that it has:" + valid);
     }
   }
-  std::string what = forced.empty() ? "no backend can run this problem" : "backend '" + forced + "' cannot run this problem";
+  std::string what =
+      forced.empty() ? "no backend can run this problem" : "backend '" + forced + "' cannot run this problem";
   if (choice.backend.empty() && !env.backend.empty()) what += " (forced by TILEMAMBA_BACKEND)";
   if (choice.schedule != Schedule::automatic) what += " with schedule " + std::string(name(choice.schedule));
   if (!choice.policy.empty()) what += " with policy '" + choice.policy + "'";
@@ -185,9 +207,12 @@ void Plan::execute(const Arguments& arguments, void* workspace, std::size_t work
   if (given != impl_->problem) throw Error(ErrorCode::invalid_argument, difference(impl_->problem, given));
   const std::size_t needed = impl_->offer.workspace_bytes;
   if (workspace_bytes < needed) {
-    throw Error(ErrorCode::out_of_memory, "the workspace has " + std::to_string(workspace_bytes) + " bytes; this plan needs " + std::to_string(needed));
+    throw Error(ErrorCode::out_of_memory, "the workspace has " + std::to_string(workspace_bytes) +
+                                              " bytes; this plan needs " + std::to_string(needed));
   }
-  if (needed > 0 && workspace == nullptr) throw Error(ErrorCode::invalid_argument, "the workspace is a null pointer; this plan needs " + std::to_string(needed) + " bytes");
+  if (needed > 0 && workspace == nullptr)
+    throw Error(ErrorCode::invalid_argument,
+                "the workspace is a null pointer; this plan needs " + std::to_string(needed) + " bytes");
   if (needed > 0 && reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
     throw Error(ErrorCode::invalid_argument, "the workspace is not aligned to 256 bytes");
   }
@@ -195,15 +220,34 @@ void Plan::execute(const Arguments& arguments, void* workspace, std::size_t work
   run(*impl_, arguments, workspace, stream);
 }
 
+namespace {
+
+/// @throws Error if there is no backend that can read that device's memory.
+void read_back(const Tensor& tensor, void* to, std::size_t bytes) {
+  for (const Entry* entry : registry().named("")) {
+    if (!refusal(*entry, tensor.device).empty()) continue;
+    const Outcome outcome = entry->backend->download(tensor.device, to, tensor.data, bytes);
+    if (!outcome.message.empty()) throw Error(outcome.code, entry->row.member + ": " + outcome.message);
+    return;
+  }
+  throw Error(ErrorCode::unsupported,
+              "cu_seqlens is on " + to_string(tensor.device) + ", and this build has no backend that can read it back");
+}
+
+}  // namespace
+
 void validate(const Arguments& arguments, const Options& options) {
   const Problem problem = Problem::of(arguments, options);
   if (arguments.cu_seqlens && problem.device.kind != DeviceKind::cpu) {
-    throw Error(ErrorCode::unsupported, "cu_seqlens is on " + to_string(problem.device) + ", and this build has no backend that can read it back");
+    std::vector<std::int32_t> entries(static_cast<std::size_t>(*problem.packed_sequences + 1));
+    read_back(*arguments.cu_seqlens, entries.data(), entries.size() * sizeof(std::int32_t));
+    check_cu_seqlens(problem, entries.data());
   }
   check_values(problem, arguments);
 }
 
-// -------------------------------------------------------------------------------------------------------- the one-call form
+// -------------------------------------------------------------------------------------------------------- the one-call
+// form
 
 namespace {
 
@@ -218,7 +262,8 @@ struct KeyHash {
   std::size_t operator()(const Key& key) const noexcept {
     const Problem& p = key.problem;
     std::size_t hash = std::hash<std::string>{}(key.choice.backend);
-    for (std::int64_t value : {p.batch, p.tokens, p.heads, p.head_dim, p.groups, p.state, p.sequences(), static_cast<std::int64_t>(p.x)}) {
+    for (std::int64_t value :
+         {p.batch, p.tokens, p.heads, p.head_dim, p.groups, p.state, p.sequences(), static_cast<std::int64_t>(p.x)}) {
       hash = hash * 1000003 ^ std::hash<std::int64_t>{}(value);
     }
     return hash;
@@ -260,7 +305,8 @@ class Workspace {
     }
     now_.memory = backend.allocate(device, bytes);
     if (now_.memory == nullptr) {
-      throw Error(ErrorCode::out_of_memory, "a workspace of " + std::to_string(bytes) + " bytes could not be had on " + to_string(device));
+      throw Error(ErrorCode::out_of_memory,
+                  "a workspace of " + std::to_string(bytes) + " bytes could not be had on " + to_string(device));
     }
   }
   ~Workspace() {

@@ -11,19 +11,26 @@ namespace tilemamba {
 
 std::string_view name(DType dtype) noexcept {
   switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::i32: return "i32";
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i32:
+      return "i32";
   }
   return "unknown";
 }
 
 std::string to_string(const Device& device) {
   switch (device.kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda:" + std::to_string(device.index);
-    case DeviceKind::hip: return "hip:" + std::to_string(device.index);
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda:" + std::to_string(device.index);
+    case DeviceKind::hip:
+      return "hip:" + std::to_string(device.index);
   }
   return "unknown";
 }
@@ -38,8 +45,6 @@ std::string list(const Extents& values, int rank) {
   return text + ")";
 }
 
-bool is_float(DType dtype) { return dtype != DType::i32; }
-
 /// The extents of one dimension, for messages.
 using Shape = std::initializer_list<std::int64_t>;
 
@@ -51,17 +56,20 @@ std::string list(Shape shape) {
 
 void check_rank(const char* tensor, const Layout& layout, int rank, const char* axes) {
   if (layout.rank != rank) {
-    fail(std::string(tensor) + " has " + std::to_string(layout.rank) + " dimensions; it must have " + std::to_string(rank) + ", " + axes);
+    fail(std::string(tensor) + " has " + std::to_string(layout.rank) + " dimensions; it must have " +
+         std::to_string(rank) + ", " + axes);
   }
   for (int d = 0; d < rank; ++d) {
-    if (layout.shape[d] < 0) fail(std::string(tensor) + " has shape " + list(layout.shape, rank) + "; no extent may be negative");
+    if (layout.shape[d] < 0)
+      fail(std::string(tensor) + " has shape " + list(layout.shape, rank) + "; no extent may be negative");
   }
 }
 
 void check_shape(const char* tensor, const Layout& layout, Shape shape, const char* axes) {
   check_rank(tensor, layout, static_cast<int>(shape.size()), axes);
   if (!std::equal(shape.begin(), shape.end(), layout.shape.begin())) {
-    fail(std::string(tensor) + " has shape " + list(layout.shape, layout.rank) + "; it must be " + axes + " = " + list(shape));
+    fail(std::string(tensor) + " has shape " + list(layout.shape, layout.rank) + "; it must be " + axes + " = " +
+         list(shape));
   }
 }
 
@@ -69,13 +77,16 @@ void check_dtype(const char* tensor, DType dtype, std::initializer_list<DType> a
   if (std::find(allowed.begin(), allowed.end(), dtype) != allowed.end()) return;
   std::string valid;
   for (DType a : allowed) valid += (valid.empty() ? "" : " or ") + std::string(name(a));
-  fail(std::string(tensor) + " has dtype " + std::string(name(dtype)) + "; it must be " + valid + (*rule == 0 ? "" : std::string(" (") + rule + ")"));
+  fail(std::string(tensor) + " has dtype " + std::string(name(dtype)) + "; it must be " + valid +
+       (*rule == 0 ? "" : std::string(" (") + rule + ")"));
 }
 
-/// Strides that can be walked with 64-bit offsets, the last dimension contiguous, the data there and aligned, on the device of x.
+/// Strides that can be walked with 64-bit offsets, the last dimension contiguous, the data there and aligned, on the
+/// device of x.
 void check_memory(const char* tensor, const Layout& layout, const void* data, const Device& device) {
   if (!(layout.device == device)) {
-    fail(std::string(tensor) + " is on " + to_string(layout.device) + " but x is on " + to_string(device) + "; all tensors must be on one device");
+    fail(std::string(tensor) + " is on " + to_string(layout.device) + " but x is on " + to_string(device) +
+         "; all tensors must be on one device");
   }
   constexpr std::int64_t most = std::int64_t{1} << 60;  // elements; bytes fit as well
   std::int64_t elements = 1;
@@ -83,22 +94,25 @@ void check_memory(const char* tensor, const Layout& layout, const void* data, co
   for (int d = 0; d < layout.rank; ++d) {
     const std::int64_t extent = layout.shape[d];
     const std::int64_t stride = layout.strides[d];
-    const bool fits = extent <= 1 || (-most <= stride && stride <= most && (stride == 0 || extent - 1 <= (most - reach) / std::abs(stride)));
+    const bool fits = extent <= 1 || (-most <= stride && stride <= most &&
+                                      (stride == 0 || extent - 1 <= (most - reach) / std::abs(stride)));
     if (!fits || __builtin_mul_overflow(elements, extent, &elements)) {
-      fail(std::string(tensor) + " of shape " + list(layout.shape, layout.rank) + " and strides " + list(layout.strides, layout.rank) +
-           " does not fit 64-bit offsets");
+      fail(std::string(tensor) + " of shape " + list(layout.shape, layout.rank) + " and strides " +
+           list(layout.strides, layout.rank) + " does not fit 64-bit offsets");
     }
     if (extent > 1) reach += (extent - 1) * std::abs(stride);
   }
   if (elements == 0) return;
   const int last = layout.rank - 1;
   if (layout.shape[last] > 1 && layout.strides[last] != 1) {
-    fail(std::string(tensor) + " has strides " + list(layout.strides, layout.rank) + "; the last dimension must be contiguous (stride 1, not " +
-         std::to_string(layout.strides[last]) + ")");
+    fail(std::string(tensor) + " has strides " + list(layout.strides, layout.rank) +
+         "; the last dimension must be contiguous (stride 1, not " + std::to_string(layout.strides[last]) + ")");
   }
-  if (data == nullptr) fail(std::string(tensor) + " has no data (null pointer) for shape " + list(layout.shape, layout.rank));
+  if (data == nullptr)
+    fail(std::string(tensor) + " has no data (null pointer) for shape " + list(layout.shape, layout.rank));
   if (reinterpret_cast<std::uintptr_t>(data) % size_of(layout.dtype) != 0) {
-    fail(std::string(tensor) + " is not aligned to its element size, " + std::to_string(size_of(layout.dtype)) + " bytes");
+    fail(std::string(tensor) + " is not aligned to its element size, " + std::to_string(size_of(layout.dtype)) +
+         " bytes");
   }
 }
 
@@ -111,12 +125,15 @@ void check_distinct(const char* tensor, const Layout& layout) {
     if (layout.shape[d] > 1) order[dimensions++] = d;
   }
   const auto magnitude = [&](int d) { return std::abs(layout.strides[d]); };
-  std::sort(order.begin(), order.begin() + dimensions, [&](int a, int b) { return magnitude(a) < magnitude(b); });
+  for (int k = 1; k < dimensions; ++k) {  // by stride, the smallest first
+    for (int at = k; at > 0 && magnitude(order[at]) < magnitude(order[at - 1]); --at)
+      std::swap(order[at], order[at - 1]);
+  }
   std::int64_t covered = 1;
   for (int k = 0; k < dimensions; ++k) {
     if (magnitude(order[k]) < covered) {
-      fail(std::string(tensor) + " is an output whose elements overlap: shape " + list(layout.shape, layout.rank) + ", strides " +
-           list(layout.strides, layout.rank));
+      fail(std::string(tensor) + " is an output whose elements overlap: shape " + list(layout.shape, layout.rank) +
+           ", strides " + list(layout.strides, layout.rank));
     }
     covered += (layout.shape[order[k]] - 1) * magnitude(order[k]);
   }
@@ -136,22 +153,26 @@ std::string number(float value) {
 }  // namespace
 
 Layout dense(DType dtype, std::initializer_list<std::int64_t> shape, Device device) {
-  if (shape.size() > max_rank) fail("a tensor may have " + std::to_string(max_rank) + " dimensions, not " + std::to_string(shape.size()));
+  if (shape.size() > max_rank)
+    fail("a tensor may have " + std::to_string(max_rank) + " dimensions, not " + std::to_string(shape.size()));
   Layout layout{dtype, static_cast<int>(shape.size()), {}, {}, device};
   std::copy(shape.begin(), shape.end(), layout.shape.begin());
   std::int64_t stride = 1;
   for (int d = layout.rank - 1; d >= 0; --d) {
     layout.strides[d] = stride;
     if (layout.shape[d] < 0) fail("shape " + list(layout.shape, layout.rank) + ": no extent may be negative");
-    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(layout.shape[d], 1), &stride)) fail("shape " + list(layout.shape, layout.rank) + " is too large for 64-bit offsets");
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(layout.shape[d], 1), &stride))
+      fail("shape " + list(layout.shape, layout.rank) + " is too large for 64-bit offsets");
   }
   return layout;
 }
 
 void Problem::check() const {
-  const auto in_range = [](const char* what, const char* letter, std::int64_t value, std::int64_t low, std::int64_t high) {
+  const auto in_range = [](const char* what, const char* letter, std::int64_t value, std::int64_t low,
+                           std::int64_t high) {
     if (value < low || value > high) {
-      fail(std::string(what) + " " + letter + " = " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " + std::to_string(high));
+      fail(std::string(what) + " " + letter + " = " + std::to_string(value) + "; it must be from " +
+           std::to_string(low) + " to " + std::to_string(high));
     }
   };
   in_range("batch", "B", batch, 0, limits::batch);
@@ -179,26 +200,36 @@ void Problem::check() const {
   if (final_states) check_dtype("final_states", *final_states, floats, "");
   if (chunk_states) check_dtype("chunk_states", *chunk_states, floats, "");
   if (chunk_states && final_states && *chunk_states != *final_states) {
-    fail("chunk_states has dtype " + std::string(name(*chunk_states)) + "; it must be that of final_states, " + std::string(name(*final_states)));
+    fail("chunk_states has dtype " + std::string(name(*chunk_states)) + "; it must be that of final_states, " +
+         std::string(name(*final_states)));
   }
 
   const std::int64_t every = options.chunk_states_every;
   if (every < 0 || every % 16 != 0 || every > limits::tokens) {
-    fail("chunk_states_every K = " + std::to_string(every) + "; it must be a multiple of 16 (0: no chunk_states) up to " + std::to_string(limits::tokens));
+    fail("chunk_states_every K = " + std::to_string(every) +
+         "; it must be a multiple of 16 (0: no chunk_states) up to " + std::to_string(limits::tokens));
   }
-  if (chunk_states && every == 0) fail("chunk_states was passed but chunk_states_every is 0; give the number of tokens between states, a multiple of 16");
-  if (!chunk_states && every != 0) fail("chunk_states_every = " + std::to_string(every) + " asks for chunk_states, but that tensor was not passed");
+  if (chunk_states && every == 0)
+    fail(
+        "chunk_states was passed but chunk_states_every is 0; give the number of tokens between states, a multiple of "
+        "16");
+  if (!chunk_states && every != 0)
+    fail("chunk_states_every = " + std::to_string(every) + " asks for chunk_states, but that tensor was not passed");
   if (chunk_states && seq_idx) fail("chunk_states cannot be combined with seq_idx; use cu_seqlens");
   if (packed_chunk_states.has_value() != (chunk_states && packed_sequences)) {
-    fail("packed_chunk_states, the first extent of chunk_states, goes with cu_seqlens and chunk_states and only with both");
+    fail(
+        "packed_chunk_states, the first extent of chunk_states, goes with cu_seqlens and chunk_states and only with "
+        "both");
   }
   if (packed_chunk_states) in_range("chunk_states", "(first extent)", *packed_chunk_states, 0, limits::tokens);
 
   // Written so that a NaN fails.
   if (!(options.dt_min >= 0.0f) || !(options.dt_min <= options.dt_max)) {
-    fail("dt_limit = (" + number(options.dt_min) + ", " + number(options.dt_max) + "); it must be (lo, hi) with 0 <= lo <= hi");
+    fail("dt_limit = (" + number(options.dt_min) + ", " + number(options.dt_max) +
+         "); it must be (lo, hi) with 0 <= lo <= hi");
   }
-  if (options.chunk_size < 0) fail("chunk_size = " + std::to_string(options.chunk_size) + "; it is a hint and must be positive, or 0 for none");
+  if (options.chunk_size < 0)
+    fail("chunk_size = " + std::to_string(options.chunk_size) + "; it is a hint and must be positive, or 0 for none");
 }
 
 Problem Problem::of(const Arguments& a, const Options& options) {
@@ -225,7 +256,8 @@ Problem Problem::of(const Arguments& a, const Options& options) {
     p.packed_sequences = a.cu_seqlens->shape[0] - 1;
   }
   if (a.D) {
-    if (a.D->rank != 1 && a.D->rank != 2) fail("D has " + std::to_string(a.D->rank) + " dimensions; it must be (H) or (H,P)");
+    if (a.D->rank != 1 && a.D->rank != 2)
+      fail("D has " + std::to_string(a.D->rank) + " dimensions; it must be (H) or (H,P)");
     p.skip = a.D->rank == 1 ? SkipForm::per_head : SkipForm::per_channel;
     p.D = a.D->dtype;
   }
@@ -239,7 +271,8 @@ Problem Problem::of(const Arguments& a, const Options& options) {
   }
   p.check();
 
-  const std::int64_t b = p.batch, t = p.tokens, h = p.heads, d = p.head_dim, g = p.groups, n = p.state, s = p.sequences();
+  const std::int64_t b = p.batch, t = p.tokens, h = p.heads, d = p.head_dim, g = p.groups, n = p.state,
+                     s = p.sequences();
   check_shape("dt", a.dt, {b, t, h}, "(B,T,H)");
   check_shape("A", a.A, {h}, "(H)");
   check_dtype("A", a.A.dtype, {DType::f32}, "");
@@ -298,7 +331,9 @@ Problem Problem::of(const Arguments& a, const Options& options) {
 
 void check_cu_seqlens(const Problem& problem, const std::int32_t* entries) {
   const std::int64_t count = *problem.packed_sequences;
-  const auto entry = [&](std::int64_t s) { return "cu_seqlens[" + std::to_string(s) + "] = " + std::to_string(entries[s]); };
+  const auto entry = [&](std::int64_t s) {
+    return "cu_seqlens[" + std::to_string(s) + "] = " + std::to_string(entries[s]);
+  };
   if (entries[0] != 0) fail(entry(0) + "; the first entry must be 0");
   std::int64_t snapshots = 0;
   for (std::int64_t s = 1; s <= count; ++s) {
@@ -307,10 +342,11 @@ void check_cu_seqlens(const Problem& problem, const std::int32_t* entries) {
     if (entries[s] > problem.tokens) fail(entry(s) + " is beyond the tokens, T = " + std::to_string(problem.tokens));
     if (problem.chunk_states) snapshots += (entries[s] - entries[s - 1]) / problem.options.chunk_states_every;
   }
-  if (entries[count] != problem.tokens) fail(entry(count) + "; the last entry must be T = " + std::to_string(problem.tokens));
+  if (entries[count] != problem.tokens)
+    fail(entry(count) + "; the last entry must be T = " + std::to_string(problem.tokens));
   if (problem.packed_chunk_states && snapshots != *problem.packed_chunk_states) {
-    fail("chunk_states has first extent " + std::to_string(*problem.packed_chunk_states) + "; it must be the sum of len div K over the sequences, " +
-         std::to_string(snapshots));
+    fail("chunk_states has first extent " + std::to_string(*problem.packed_chunk_states) +
+         "; it must be the sum of len div K over the sequences, " + std::to_string(snapshots));
   }
 }
 
@@ -321,34 +357,46 @@ std::string difference(const Problem& planned, const Problem& given) {
   const auto dtype_differs = [](const char* what, std::optional<DType> p, std::optional<DType> g) {
     if (!p) return std::string(what) + " was passed, but the plan was made without it";
     if (!g) return std::string(what) + " was not passed, but the plan was made with it";
-    return std::string(what) + " has dtype " + std::string(name(*g)) + " but the plan was made for " + std::string(name(*p));
+    return std::string(what) + " has dtype " + std::string(name(*g)) + " but the plan was made for " +
+           std::string(name(*p));
   };
-  const std::pair<const char*, std::int64_t Problem::*> sizes[] = {{"batch B", &Problem::batch},       {"tokens T", &Problem::tokens},
-                                                                   {"heads H", &Problem::heads},       {"head dimension P", &Problem::head_dim},
-                                                                   {"groups G", &Problem::groups},     {"state size N", &Problem::state}};
+  const std::pair<const char*, std::int64_t Problem::*> sizes[] = {
+      {"batch B", &Problem::batch},   {"tokens T", &Problem::tokens},
+      {"heads H", &Problem::heads},   {"head dimension P", &Problem::head_dim},
+      {"groups G", &Problem::groups}, {"state size N", &Problem::state}};
   for (const auto& [what, member] : sizes) {
     if (planned.*member != given.*member) return number_differs(what, planned.*member, given.*member);
   }
   const auto present = [](bool yes) { return yes ? std::optional<DType>(DType::f32) : std::nullopt; };
   if (planned.packed_sequences.has_value() != given.packed_sequences.has_value()) {
-    return dtype_differs("cu_seqlens", present(planned.packed_sequences.has_value()), present(given.packed_sequences.has_value()));
+    return dtype_differs("cu_seqlens", present(planned.packed_sequences.has_value()),
+                         present(given.packed_sequences.has_value()));
   }
-  if (planned.packed_sequences != given.packed_sequences) return number_differs("the number of sequences S", *planned.packed_sequences, *given.packed_sequences);
+  if (planned.packed_sequences != given.packed_sequences)
+    return number_differs("the number of sequences S", *planned.packed_sequences, *given.packed_sequences);
   if (planned.x != given.x) return dtype_differs("x", planned.x, given.x);
   if (planned.dt != given.dt) return dtype_differs("dt", planned.dt, given.dt);
   if (planned.y != given.y) return dtype_differs("y", planned.y, given.y);
   if (planned.D != given.D) return dtype_differs("D", planned.D, given.D);
-  if (planned.skip != given.skip) return std::string("D has shape ") + (given.skip == SkipForm::per_head ? "(H)" : "(H,P)") + " but the plan was made for the other form";
+  if (planned.skip != given.skip)
+    return std::string("D has shape ") + (given.skip == SkipForm::per_head ? "(H)" : "(H,P)") +
+           " but the plan was made for the other form";
   if (planned.z != given.z) return dtype_differs("z", present(planned.z), present(given.z));
   if (planned.dt_bias != given.dt_bias) return dtype_differs("dt_bias", planned.dt_bias, given.dt_bias);
-  if (planned.seq_idx != given.seq_idx) return dtype_differs("seq_idx", present(planned.seq_idx), present(given.seq_idx));
-  if (planned.initial_states != given.initial_states) return dtype_differs("initial_states", planned.initial_states, given.initial_states);
-  if (planned.final_states != given.final_states) return dtype_differs("final_states", planned.final_states, given.final_states);
-  if (planned.chunk_states != given.chunk_states) return dtype_differs("chunk_states", planned.chunk_states, given.chunk_states);
+  if (planned.seq_idx != given.seq_idx)
+    return dtype_differs("seq_idx", present(planned.seq_idx), present(given.seq_idx));
+  if (planned.initial_states != given.initial_states)
+    return dtype_differs("initial_states", planned.initial_states, given.initial_states);
+  if (planned.final_states != given.final_states)
+    return dtype_differs("final_states", planned.final_states, given.final_states);
+  if (planned.chunk_states != given.chunk_states)
+    return dtype_differs("chunk_states", planned.chunk_states, given.chunk_states);
   if (planned.packed_chunk_states != given.packed_chunk_states) {
-    return number_differs("the first extent of chunk_states", planned.packed_chunk_states.value_or(0), given.packed_chunk_states.value_or(0));
+    return number_differs("the first extent of chunk_states", planned.packed_chunk_states.value_or(0),
+                          given.packed_chunk_states.value_or(0));
   }
-  if (!(planned.device == given.device)) return "the tensors are on " + to_string(given.device) + " but the plan was made for " + to_string(planned.device);
+  if (!(planned.device == given.device))
+    return "the tensors are on " + to_string(given.device) + " but the plan was made for " + to_string(planned.device);
   return planned.options == given.options ? std::string() : "the options differ from the plan's";
 }
 

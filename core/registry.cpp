@@ -15,6 +15,7 @@ namespace tilemamba {
 std::vector<BackendRow> backend_table() {
   return {
       // member          family    module
+      {"cuda-sm80", "cuda", "tilemamba_backend_cuda.so"},
       {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},
   };
@@ -22,8 +23,8 @@ std::vector<BackendRow> backend_table() {
 
 namespace {
 
-/// The file of a module: in the folder `tilemamba` beside the library, wherever that was installed. A program that has the
-/// library inside itself stands in bin, beside lib.
+/// The file of a module: in the folder `tilemamba` beside the library, wherever that was installed. A program that has
+/// the library inside itself stands in bin, beside lib.
 std::filesystem::path module_file(const std::string& name) {
   Dl_info info{};
   std::error_code ignored;
@@ -46,7 +47,8 @@ std::filesystem::path module_for_cpu(const std::string& module) {
     levels += " " + std::string(level.name);
     if (!forced.empty() && forced != level.name) continue;
     if (!level.supported) {
-      if (!forced.empty()) throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");
+      if (!forced.empty())
+        throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");
       continue;
     }
     file = module_file(module + "." + std::string(level.name) + ".so");
@@ -79,7 +81,8 @@ void load(Entry& entry) {
   }
   const Module* module = function();
   if (module->library_version != version()) {
-    entry.load_failure = file.string() + " belongs to version " + module->library_version + " of the library, not to " + std::string(version());
+    entry.load_failure = file.string() + " belongs to version " + module->library_version + " of the library, not to " +
+                         std::string(version());
     return;
   }
   for (std::size_t i = 0; i < module->count; ++i) {

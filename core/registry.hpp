@@ -15,9 +15,9 @@ namespace tilemamba {
 
 /// One line of the backend table.
 struct BackendRow {
-  std::string member;  ///< "kokkos-openmp"
-  std::string family;  ///< "kokkos"
-  std::string module;  ///< file name in the module folder beside the library, or an absolute path
+  std::string member;          ///< "kokkos-openmp"
+  std::string family;          ///< "kokkos"
+  std::string module;          ///< file name in the module folder beside the library, or an absolute path
   bool per_cpu_level = false;  ///< there is a module for each level of the CPU: <module>.<level>.so
 };
 
@@ -35,7 +35,8 @@ class Registry {
  public:
   explicit Registry(std::vector<BackendRow> rows);
 
-  /// Entries whose family or member is `name`, all of them for an empty name; modules are loaded as they are first asked for.
+  /// Entries whose family or member is `name`, all of them for an empty name; modules are loaded as they are first
+  /// asked for.
   /// @throws Error listing the valid names.
   [[nodiscard]] std::vector<const Entry*> named(std::string_view name);
 

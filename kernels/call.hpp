@@ -40,12 +40,12 @@ struct Call {
 
 /// A block's share of the heads: `workers` slices of one group, which share C, B and C.B^T.
 struct HeadBlocks {
-  int heads_of_group;    ///< H / G
-  int slices_of_head;    ///< pieces that the policy cuts P into
-  int channels;          ///< of a slice
-  int workers;           ///< slices of a block
+  int heads_of_group;  ///< H / G
+  int slices_of_head;  ///< pieces that the policy cuts P into
+  int channels;        ///< of a slice
+  int workers;         ///< slices of a block
   int blocks_of_group;
-  int count;             ///< blocks of all groups
+  int count;  ///< blocks of all groups
 
   TILEMAMBA_FN HeadBlocks(const Call& call, int channels_of_slice, int workers_of_block)
       : heads_of_group(call.heads / call.groups),

@@ -30,34 +30,43 @@ template <class Call>
 
 /// delta, cum and document of one chunk of one head, from dt and seq_idx.
 template <class W, class Call>
-TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head, Decays<W>& d) {
+TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head,
+                               Decays<W>& d) {
   w.scan_changes(d.document, call.seq_idx, tokens);
   w.get(d.delta, call.dt, tokens, head);
-  w.map(d.delta, [&rule](float dt, bool inside) { return tile::select(inside, step_size(dt, rule.bias, rule.step), 0.0f); },
-        tile::inside(tokens.count));
-  w.map(d.cum, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
+  w.map(
+      d.delta,
+      [&rule](float dt, bool inside) { return tile::select(inside, step_size(dt, rule.bias, rule.step), 0.0f); },
+      tile::inside(tokens.count));
+  w.map(
+      d.cum, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan(d.cum, d.document);
 }
 
 /// entry_i = 2^cum_i for the document that entered; 0, which removes the old state, for one that started in this chunk.
 template <class W>
 TILEMAMBA_FN void entry_decays(W& w, Decays<W>& d) {
-  w.map(d.entry, [](float, float cum, int document) { return tile::exp2(tile::select(document == 0, cum, tile::minus_infinity)); },
-        tile::rows(d.cum), tile::rows(d.document));
+  w.map(
+      d.entry,
+      [](float, float cum, int document) { return tile::exp2(tile::select(document == 0, cum, tile::minus_infinity)); },
+      tile::rows(d.cum), tile::rows(d.document));
 }
 
-/// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The exponent is
-/// summed from the chunk's end, which loses nothing under strong decay. `after`: log2 of what is left beyond the chunk.
+/// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The
+/// exponent is summed from the chunk's end, which loses nothing under strong decay. `after`: log2 of what is left
+/// beyond the chunk.
 template <class W>
 TILEMAMBA_FN void exit_weights(W& w, const HeadRule& rule, float after, Decays<W>& d) {
   const int leaving = w.last(d.document);
-  w.map(d.exit, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
+  w.map(
+      d.exit, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan_back(d.exit);
-  w.map(d.exit,
-        [=](float tail, float delta, int document) {
-          return tile::exp2(tile::select(document == leaving, tail + after, tile::minus_infinity)) * delta;
-        },
-        tile::rows(d.delta), tile::rows(d.document));
+  w.map(
+      d.exit,
+      [=](float tail, float delta, int document) {
+        return tile::weigh(delta, tile::exp2(tile::select(document == leaving, tail + after, tile::minus_infinity)));
+      },
+      tile::rows(d.delta), tile::rows(d.document));
 }
 
 }  // namespace tilemamba::kernels

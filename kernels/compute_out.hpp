@@ -5,8 +5,8 @@
 ///     y_i = 2^cum_i S_in C_i + sum_(j<=i) (C_i . B_j) 2^(cum_i - cum_j) delta_j x_j + D x_i
 ///     y_i = y_i z_i sigmoid(z_i)                                                              if there is a gate
 ///
-/// The cuts are where data changes hands: scores once for a group's heads, decayed scores per head, then the two products of a
-/// head with whatever the driver does under them, then the way out.
+/// The cuts are where data changes hands: scores once for a group's heads, decayed scores per head, then the two
+/// products of a head with whatever the driver does under them, then the way out.
 #pragma once
 
 #include "kernels/chunk_cumsum.hpp"
@@ -27,23 +27,26 @@ TILEMAMBA_FN void tabulate_decays(W& w, const HeadRule& rule, Decays<W>& d) {
 
 /// decayed_ij = scores_ij 2^(cum_i - cum_j) delta_j for j <= i in one document, 0 elsewhere.
 template <class W, class Call>
-TILEMAMBA_FN void decay_scores(W& w, const Call& call, const HeadRule& rule, int head, const GroupChunk<W>& group, HeadChunk<W>& chunk) {
+TILEMAMBA_FN void decay_scores(W& w, const Call& call, const HeadRule& rule, int head, const GroupChunk<W>& group,
+                               HeadChunk<W>& chunk) {
   const Decays<W>& d = chunk.decays;
   w.decay_scores(chunk.decayed, group.scores, d.cum, d.delta, d.document, d.table, rule.rate, call.D, head);
 }
 
 /// y_i = S_in C_i
 template <class W>
-[[nodiscard]] TILEMAMBA_FN typename W::Token multiply_state(W& w, const GroupChunk<W>& group, const StateOperand<W>& S_in,
-                                                            Output<W>& out) {
+[[nodiscard]] TILEMAMBA_FN typename W::Token multiply_state(W& w, const GroupChunk<W>& group,
+                                                            const StateOperand<W>& S_in, Output<W>& out) {
   return w.mma_ABt(tile::set(out.y), group.C, S_in);
 }
 
 /// y_i = entry_i y_i + sum_(j<=i) decayed_ij x_j
 template <class W, class Call>
-[[nodiscard]] TILEMAMBA_FN typename W::Token multiply_decayed(W& w, const Call& call, const HeadChunk<W>& chunk, Output<W>& out) {
-  // Where a chunk holds several documents, an infinite or undefined x of one must not reach another as 0 * x. Only now, after the
-  // first wait: as a register operand, x made earlier would live beside the state's operands and serialise their products.
+[[nodiscard]] TILEMAMBA_FN typename W::Token multiply_decayed(W& w, const Call& call, const HeadChunk<W>& chunk,
+                                                              Output<W>& out) {
+  // Where a chunk holds several documents, an infinite or undefined x of one must not reach another as 0 * x. Only now,
+  // after the first wait: as a register operand, x made earlier would live beside the state's operands and serialise
+  // their products.
   w.operand_if(call.seq_idx.given, out.x, chunk.x, [](float x_j) { return tile::finite_or_zero(x_j); });
   w.weigh(out.y, chunk.decays.entry);
   return w.mma_AB(tile::add(out.y), chunk.decayed, out.x);
@@ -53,7 +56,9 @@ template <class W, class Call>
 template <class W, class Call>
 TILEMAMBA_FN void finish_output(W& w, const Call& call, const Slice& slice, const HeadChunk<W>& chunk, Output<W>& out) {
   w.add_skip(out.y, chunk.x, call.D, slice);
-  if (call.z.given) w.map(out.y, [](float y_i, float z_i) { return y_i * tile::silu(z_i); }, tile::same(chunk.z));
+  if (call.z.given)
+    w.map(
+        out.y, [](float y_i, float z_i) { return y_i * tile::silu(z_i); }, tile::same(chunk.z));
   w.narrow(out.leaving, out.y);
 }
 

@@ -23,6 +23,15 @@ TILEMAMBA_FN void prepare_state(W& w, const Decays<W>& d, const Shared& x, Carri
   w.weigh(c.weighted, x, d.exit);
 }
 
+/// Once the scores are there, rows of B whose document has ended serve nobody: they are removed, since an infinite or
+/// undefined B of one document must not reach another's state as 0 * B.
+template <class W, class Call>
+TILEMAMBA_FN void drop_ended_documents(W& w, const Call& call, const Tokens& tokens, GroupChunk<W>& group) {
+  if (!call.seq_idx.given) return;
+  w.scan_changes(group.document, call.seq_idx, tokens);
+  w.keep_last(group.B, group.document);
+}
+
 /// S = S + weighted^T B.
 template <class W>
 [[nodiscard]] TILEMAMBA_FN typename W::Token advance_state(W& w, const GroupChunk<W>& group, Carried<W>& c) {
@@ -31,8 +40,8 @@ template <class W>
 
 /// Writes the state after these tokens where chunk_states asks for it.
 template <class W, class Call>
-TILEMAMBA_FN void put_snapshot(W& w, const Call& call, const Sequence& sequence, const Tokens& tokens, const Slice& slice,
-                               const Carried<W>& c) {
+TILEMAMBA_FN void put_snapshot(W& w, const Call& call, const Sequence& sequence, const Tokens& tokens,
+                               const Slice& slice, const Carried<W>& c) {
   if (!call.chunk_states.given) return;
   const std::int64_t snapshot = call.sequences.cut.snapshot_after(sequence, tokens);
   if (snapshot >= 0) w.put(call.chunk_states, sequence.batch, sequence.first_snapshot + snapshot, slice, c.S);
@@ -40,7 +49,8 @@ TILEMAMBA_FN void put_snapshot(W& w, const Call& call, const Sequence& sequence,
 
 /// The state that leaves a sequence.
 template <class W, class Call>
-TILEMAMBA_FN void finish_state(W& w, const Call& call, const Sequence& sequence, const Slice& slice, const Carried<W>& c) {
+TILEMAMBA_FN void finish_state(W& w, const Call& call, const Sequence& sequence, const Slice& slice,
+                               const Carried<W>& c) {
   if (call.final_states.given) w.put(call.final_states, std::int64_t{0}, sequence.index, slice, c.S);
 }
 

@@ -22,7 +22,8 @@ inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as s
 
 [[nodiscard]] inline Cut cut_of(const Problem& problem, const Arrangement& arrangement) {
   const bool staged = arrangement.schedule == Schedule::staged;
-  return {arrangement.chunk, problem.options.chunk_states_every, staged ? 1 : arrangement.segment_chunks, staged ? 0 : 1};
+  return {arrangement.chunk, problem.options.chunk_states_every, staged ? 1 : arrangement.segment_chunks,
+          staged ? 0 : 1};
 }
 
 /// Offsets in the workspace; every piece starts at a multiple of 256 bytes.
@@ -43,7 +44,8 @@ struct WorkspaceLayout {
     cum = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
     delta = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
     segment_decays = take(staged ? 0 : count * heads * sizeof(float));
-    const std::size_t table = problem.packed_sequences ? static_cast<std::size_t>(*problem.packed_sequences + 1) * sizeof(std::int32_t) : 0;
+    const std::size_t table =
+        problem.packed_sequences ? static_cast<std::size_t>(*problem.packed_sequences + 1) * sizeof(std::int32_t) : 0;
     unit_starts = take(table);
     snapshot_starts = take(problem.chunk_states ? table : 0);
   }
@@ -100,7 +102,8 @@ void set_memory(View& view, const Tensor& tensor) {
 }  // namespace detail
 
 /// The call of `arguments`, which are those of `problem`, with its intermediate results in `workspace`.
-[[nodiscard]] inline Call lower(const Arguments& arguments, const Problem& problem, const Arrangement& arrangement, void* workspace) {
+[[nodiscard]] inline Call lower(const Arguments& arguments, const Problem& problem, const Arrangement& arrangement,
+                                void* workspace) {
   const WorkspaceLayout layout(problem, arrangement);
   const auto piece = [&](std::size_t offset) { return static_cast<std::byte*>(workspace) + offset; };
   const bool staged = arrangement.schedule == Schedule::staged;

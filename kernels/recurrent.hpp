@@ -30,13 +30,14 @@ TILEMAMBA_FN void load_run(W& w, const Call& call, const Tokens& tokens, int gro
 /// entry_i = 2^(delta_i A log2 e), what token i leaves of the state before it (in its own document).
 template <class W>
 TILEMAMBA_FN void step_decays(W& w, const HeadRule& rule, Decays<W>& d) {
-  w.map(d.entry, [&rule](float, float delta) { return tile::exp2(delta * rule.rate); }, tile::rows(d.delta));
+  w.map(
+      d.entry, [&rule](float, float delta) { return tile::exp2(delta * rule.rate); }, tile::rows(d.delta));
 }
 
 /// Outputs and state of a run of tokens of one head.
 template <class W>
-TILEMAMBA_FN void step_recurrent(W& w, const Tokens& tokens, const GroupRun<W>& run, const HeadChunk<W>& chunk, Carried<W>& c,
-                                 Output<W>& out) {
+TILEMAMBA_FN void step_recurrent(W& w, const Tokens& tokens, const GroupRun<W>& run, const HeadChunk<W>& chunk,
+                                 Carried<W>& c, Output<W>& out) {
   const Decays<W>& d = chunk.decays;
   w.recur(out.y, c.S, chunk.x, run.B, run.C, d.entry, d.delta, d.document, tokens.count);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The fused, segmented schedule: the same three equations in one walk over a segment's chunks, the state staying with the
-/// worker. Where a sequence has several segments, each but the last is first summed from a zero state, then one short scan
-/// gives the state that enters each.
+/// The fused, segmented schedule: the same three equations in one walk over a segment's chunks, the state staying with
+/// the worker. Where a sequence has several segments, each but the last is first summed from a zero state, then one
+/// short scan gives the state that enters each.
 #pragma once
 
 #include "kernels/compute_out.hpp"
@@ -10,10 +10,11 @@
 
 namespace tilemamba::kernels {
 
-// ---------------------------------------------------------------------------------------------------- first pass: segment sums
+// ---------------------------------------------------------------------------------------------------- first pass:
+// segment sums
 
-/// sum_j 2^(cum_end - cum_j) delta_j x_j B_j^T over a segment, its chunks walked from the last to the first: what is left of a
-/// token at the segment's end is in its weight, so the sum itself never decays.
+/// sum_j 2^(cum_end - cum_j) delta_j x_j B_j^T over a segment, its chunks walked from the last to the first: what is
+/// left of a token at the segment's end is in its weight, so the sum itself never decays.
 template <class W>
 struct SegmentSum {
   typename W::template State<P, N> sum;
@@ -32,8 +33,8 @@ TILEMAMBA_FN void begin_segment_sum(W& w, SegmentSum<W>& segment) {
 
 /// sum = sum + weighted^T B, the weights of the chunk's tokens being at hand.
 template <class W, class Shared>
-[[nodiscard]] TILEMAMBA_FN typename W::Token add_to_sum(W& w, const GroupChunk<W>& group, const Decays<W>& d, const Shared& x,
-                                                        SegmentSum<W>& segment) {
+[[nodiscard]] TILEMAMBA_FN typename W::Token add_to_sum(W& w, const GroupChunk<W>& group, const Decays<W>& d,
+                                                        const Shared& x, SegmentSum<W>& segment) {
   w.weigh(segment.weighted, x, d.exit);
   return w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
 }
@@ -45,8 +46,13 @@ template <class W>
   return tile::select(one_document, after + w.last(d.cum), tile::minus_infinity);
 }
 
+/// Does anything before the chunk at hand still count? Not once a document has started: there the walk ends, so that an
+/// infinite or undefined B of the one before does not come through as 0 * B.
+TILEMAMBA_FN bool reaches_back(float after) { return after != tile::minus_infinity; }
+
 template <class W>
-TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<W>& group, HeadChunk<W>& chunk, SegmentSum<W>& segment) {
+TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<W>& group, HeadChunk<W>& chunk,
+                                   SegmentSum<W>& segment) {
   exit_weights(w, rule, segment.after, chunk.decays);
   auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
   segment.after = after_previous(w, chunk.decays, segment.after);
@@ -54,7 +60,8 @@ TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<
 }
 
 template <class W, class Call>
-TILEMAMBA_FN void finish_segment_sum(W& w, const Call& call, std::int64_t slot, const Slice& slice, const SegmentSum<W>& segment) {
+TILEMAMBA_FN void finish_segment_sum(W& w, const Call& call, std::int64_t slot, const Slice& slice,
+                                     const SegmentSum<W>& segment) {
   w.put(call.entry_states, std::int64_t{0}, slot, slice, segment.sum);
 }
 
@@ -63,7 +70,8 @@ TILEMAMBA_FN void finish_segment_decay(W& w, const Call& call, std::int64_t slot
   w.put(call.segment_decays, slot, head, after);
 }
 
-// --------------------------------------------------------------------------------------- second pass: states between segments
+// --------------------------------------------------------------------------------------- second pass: states between
+// segments
 
 /// The state that enters each segment but the first, in place of the sum of the one before it.
 template <class W, class Call>
@@ -73,43 +81,48 @@ TILEMAMBA_FN void scan_segments(W& w, const Call& call, const Sequence& sequence
   for (std::int64_t slot = sequence.first_slot; slot < sequence.first_slot + sequence.units - 1; ++slot) {
     w.get(sum, call.entry_states, std::int64_t{0}, slot, slice);
     w.decay(c.S, tile::exp2(*call.segment_decays.at(slot, slice.head)));
-    w.map(c.S, [](float S, float more) { return S + more; }, tile::same(sum));
+    w.map(
+        c.S, [](float S, float more) { return S + more; }, tile::same(sum));
     w.put(call.entry_states, std::int64_t{0}, slot, slice, c.S);
   }
 }
 
-/// The state that enters a segment, found by whoever walks it from the initial state and the sums of all segments before:
-/// instead of a pass, where sequences have few segments.
+/// The state that enters a segment, found by whoever walks it from the initial state and the sums of all segments
+/// before: instead of a pass, where sequences have few segments.
 template <class W, class Call>
-TILEMAMBA_FN void gather_segments(W& w, const Call& call, const Sequence& sequence, std::int64_t segment, const Slice& slice,
-                                  Carried<W>& c) {
+TILEMAMBA_FN void gather_segments(W& w, const Call& call, const Sequence& sequence, std::int64_t segment,
+                                  const Slice& slice, Carried<W>& c) {
   w.zero(c.S);
   for (std::int64_t k = 0; k <= segment; ++k) {
     const bool initial = k == 0;
     const std::int64_t slot = sequence.first_slot + k - 1;
     typename W::template State<P, N> sum(w);
-    w.get(sum, initial ? call.initial_states : call.entry_states, std::int64_t{0}, initial ? sequence.index : slot, slice);
+    w.get(sum, initial ? call.initial_states : call.entry_states, std::int64_t{0}, initial ? sequence.index : slot,
+          slice);
     w.decay(c.S, initial ? 0.0f : tile::exp2(*call.segment_decays.at(slot, slice.head)));
-    w.map(c.S, [](float S, float more) { return S + more; }, tile::same(sum));
+    w.map(
+        c.S, [](float S, float more) { return S + more; }, tile::same(sum));
   }
 }
 
-// ------------------------------------------------------------------------------------------------------ third pass: the walk
+// ------------------------------------------------------------------------------------------------------ third pass:
+// the walk
 
 /// The state that enters a sequence's segment.
 template <class W, class Call>
-TILEMAMBA_FN void begin_segment(W& w, const Call& call, const Sequence& sequence, std::int64_t segment, const Slice& slice,
-                                Carried<W>& c) {
+TILEMAMBA_FN void begin_segment(W& w, const Call& call, const Sequence& sequence, std::int64_t segment,
+                                const Slice& slice, Carried<W>& c) {
   const bool first = segment == 0;
   w.get(c.S, first ? call.initial_states : call.entry_states, std::int64_t{0},
         first ? sequence.index : sequence.first_slot + segment - 1, slice);
 }
 
-/// All products of a chunk of one head: outputs and the next state. The state must have been prepared for this chunk. A driver
-/// that has other work (the last chunk's outputs to store, the next chunk's state to prepare) gives it to be done under them.
+/// All products of a chunk of one head: outputs and the next state. The state must have been prepared for this chunk. A
+/// driver that has other work (the last chunk's outputs to store, the next chunk's state to prepare) gives it to be
+/// done under them.
 template <class W, class Call, class UnderFirst, class UnderLast>
-TILEMAMBA_FN void step_fused(W& w, const Call& call, const GroupChunk<W>& group, const HeadChunk<W>& chunk, Carried<W>& c,
-                             Output<W>& out, UnderFirst&& under_first, UnderLast&& under_last) {
+TILEMAMBA_FN void step_fused(W& w, const Call& call, const GroupChunk<W>& group, const HeadChunk<W>& chunk,
+                             Carried<W>& c, Output<W>& out, UnderFirst&& under_first, UnderLast&& under_last) {
   auto from_state = multiply_state(w, group, c.S_in, out);
   auto advance = advance_state(w, group, c);
   under_first();

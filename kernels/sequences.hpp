@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which tokens a chunk, a segment and a sequence are. A chunk never crosses a sequence's end, nor a multiple of the period at
-/// which chunk_states are asked for, so every state that anyone wants is the state at some chunk's end. All of it depends on
-/// positions in the sequence alone, never on what it is packed with.
+/// Which tokens a chunk, a segment and a sequence are. A chunk never crosses a sequence's end, nor a multiple of the
+/// period at which chunk_states are asked for, so every state that anyone wants is the state at some chunk's end. All
+/// of it depends on positions in the sequence alone, never on what it is packed with.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ struct Cut {
   int chunk = 0;                 ///< Q
   std::int64_t period = 0;       ///< chunk_states_every; 0: none
   std::int64_t unit_chunks = 1;  ///< chunks of a unit: 1 in the staged schedule, a segment's in the fused one
-  int stateless_units = 0;  ///< the first units of a sequence, so many, need no state in the workspace and exist even if it is empty
+  int stateless_units =
+      0;  ///< the first units of a sequence, so many, need no state in the workspace and exist even if it is empty
 
   [[nodiscard]] TILEMAMBA_FN std::int64_t chunks_of_period() const { return divide_up<std::int64_t>(period, chunk); }
 
@@ -78,25 +79,27 @@ struct Cut {
 
   /// The most units with a state in the workspace that `count` sequences of `tokens` tokens in all can have.
   [[nodiscard]] TILEMAMBA_FN std::int64_t most_slots(std::int64_t count, std::int64_t tokens) const {
-    // Each sequence has at most length * d + (chunk - 1) / chunk chunks, d being the chunks per token of a whole period.
+    // Each sequence has at most length * d + (chunk - 1) / chunk chunks, d being the chunks per token of a whole
+    // period.
     const std::int64_t span = period == 0 ? chunk : period;
     const std::int64_t per_span = period == 0 ? 1 : chunks_of_period();
-    const std::int64_t most_chunks = (tokens * per_span + divide_up<std::int64_t>(count * (chunk - 1) * span, chunk)) / span;
+    const std::int64_t most_chunks =
+        (tokens * per_span + divide_up<std::int64_t>(count * (chunk - 1) * span, chunk)) / span;
     // With one unit of each sequence left out, c chunks have at most (c - 1) / unit_chunks units more.
     return stateless_units == 0 ? most_chunks : most_chunks / unit_chunks;
   }
 };
 
-/// All sequences of a call. Packed ones have a table in the workspace (`tabulate`), so that a unit finds its sequence whatever
-/// the lengths are; rows of a batch need none.
+/// All sequences of a call. Packed ones have a table in the workspace (`tabulate`), so that a unit finds its sequence
+/// whatever the lengths are; rows of a batch need none.
 struct Sequences {
   std::int64_t count = 0;                    ///< sequences
   std::int64_t tokens = 0;                   ///< T, the length of a row
   const std::int32_t* cu_seqlens = nullptr;  ///< count + 1 entries, when packed
   std::int32_t* unit_starts = nullptr;       ///< table: units before each sequence; count + 1 entries
-  std::int32_t* snapshot_starts = nullptr;   ///< table: chunk_states before each sequence; null where none are asked for
-  std::int64_t slots = 0;                    ///< states that there is room for
-  std::int64_t snapshots = 0;                ///< chunk_states that there is room for, in all (packed)
+  std::int32_t* snapshot_starts = nullptr;  ///< table: chunk_states before each sequence; null where none are asked for
+  std::int64_t slots = 0;                   ///< states that there is room for
+  std::int64_t snapshots = 0;               ///< chunk_states that there is room for, in all (packed)
   Cut cut;
 
   /// Inside the row, whatever cu_seqlens holds.
@@ -113,13 +116,27 @@ struct Sequences {
   [[nodiscard]] TILEMAMBA_FN Sequence operator[](std::int64_t index) const {
     if (cu_seqlens == nullptr) {
       const std::int64_t units = cut.units(tokens);
-      return {index, index, 0, tokens, index * units, units, index * (units - cut.stateless_units),
-              0, cut.period == 0 ? 0 : tokens / cut.period};
+      return {index,
+              index,
+              0,
+              tokens,
+              index * units,
+              units,
+              index * (units - cut.stateless_units),
+              0,
+              cut.period == 0 ? 0 : tokens / cut.period};
     }
     const std::int64_t start = unit_starts[index];
     const std::int64_t snapshot = snapshot_starts == nullptr ? 0 : snapshot_starts[index];
-    return {index, 0, bound(index), length(index), start, unit_starts[index + 1] - start, start - index * cut.stateless_units,
-            snapshot, snapshot_starts == nullptr ? 0 : snapshot_starts[index + 1] - snapshot};
+    return {index,
+            0,
+            bound(index),
+            length(index),
+            start,
+            unit_starts[index + 1] - start,
+            start - index * cut.stateless_units,
+            snapshot,
+            snapshot_starts == nullptr ? 0 : snapshot_starts[index + 1] - snapshot};
   }
 
   /// Known before the lengths are: what a launch is sized for.
@@ -142,8 +159,8 @@ struct Sequences {
     return (*this)[low];
   }
 
-  /// Fills the table; one worker, once a call, before any unit is looked up. Where cu_seqlens makes no sense (overlapping
-  /// sequences) room runs out here and not in the workspace: what does not fit is left out.
+  /// Fills the table; one worker, once a call, before any unit is looked up. Where cu_seqlens makes no sense
+  /// (overlapping sequences) room runs out here and not in the workspace: what does not fit is left out.
   TILEMAMBA_FN void tabulate() const {
     std::int64_t unit = 0;
     std::int64_t slot = 0;

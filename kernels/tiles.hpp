@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The tiles that both schedules share: what a chunk brings for a group of heads, what it brings for one head, what a head
-/// carries. W is the backend's worker (docs/tile-interface.md); sizes are its business.
+/// The tiles that both schedules share: what a chunk brings for a group of heads, what it brings for one head, what a
+/// head carries. W is the backend's worker (docs/tile-interface.md); sizes are its business.
 #pragma once
 
 #include "core/tile/scalar.hpp"
@@ -21,20 +21,23 @@ struct GroupChunk {
   typename W::template Shared<Q, N, tile::as_A> C;
   typename W::template Shared<Q, N, tile::as_Bt | tile::as_B> B;
   typename W::template Accumulator<Q, Q, Part::lower> scores;  ///< C_i . B_j
+  typename W::template Ordinals<Q> document;                   ///< as Decays has it for each head
 
   GroupChunk() = default;
-  TILEMAMBA_FN explicit GroupChunk(W& w) : C(w), B(w), scores(w) {}
+  TILEMAMBA_FN explicit GroupChunk(W& w) : C(w), B(w), scores(w), document(w) {}
 };
 
 /// Time, as a chunk of one head sees it.
 template <class W>
 struct Decays {
-  typename W::template Vector<Q> delta;      ///< step sizes; 0 beyond the last token
-  typename W::template Vector<Q> cum;        ///< cum_i: inclusive sums of delta A log2 e, restarted where a document starts
-  typename W::template Ordinals<Q> document; ///< how many documents have started in this chunk, up to and with token i
-  typename W::template Vector<Q> entry;      ///< what is left at token i of the state that entered: 2^cum_i, 0 for a new document
-  typename W::template Weights<Q> exit;      ///< what is left at the chunk's end of token j's part: 2^(cum_Q - cum_j) delta_j, or 0
-  typename W::DecayTable table;              ///< what else the backend wants at hand for decay_scores
+  typename W::template Vector<Q> delta;  ///< step sizes; 0 beyond the last token
+  typename W::template Vector<Q> cum;    ///< cum_i: inclusive sums of delta A log2 e, restarted where a document starts
+  typename W::template Ordinals<Q> document;  ///< how many documents have started in this chunk, up to and with token i
+  typename W::template Vector<Q>
+      entry;  ///< what is left at token i of the state that entered: 2^cum_i, 0 for a new document
+  typename W::template Weights<Q>
+      exit;                      ///< what is left at the chunk's end of token j's part: 2^(cum_Q - cum_j) delta_j, or 0
+  typename W::DecayTable table;  ///< what else the backend wants at hand for decay_scores
 
   Decays() = default;
   TILEMAMBA_FN explicit Decays(W& w) : delta(w), cum(w), document(w), entry(w), exit(w), table(w) {}
@@ -69,9 +72,9 @@ struct Carried {
 /// The outputs of a chunk of one head.
 template <class W>
 struct Output {
-  typename W::template Operand<Q, P, tile::as_B> x;     ///< x as the product multiplies it
+  typename W::template Operand<Q, P, tile::as_B> x;  ///< x as the product multiplies it
   typename W::template Accumulator<Q, P> y;
-  typename W::template Leaving<Q, P> leaving;           ///< y on its way out: while it is stored, y may hold the next chunk's
+  typename W::template Leaving<Q, P> leaving;  ///< y on its way out: while it is stored, y may hold the next chunk's
 
   Output() = default;
   TILEMAMBA_FN explicit Output(W& w) : x(w), y(w), leaving(w) {}

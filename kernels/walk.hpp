@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The plain drive: one worker does all the cuts of a block one after the other. Backends without roles of their own use it as
-/// it stands; those with pipelines and specialised workers write a driver that calls the same cuts.
+/// The plain drive: one worker does all the cuts of a block one after the other. Backends without roles of their own
+/// use it as it stands; those with pipelines and specialised workers write a driver that calls the same cuts.
 ///
-/// Each struct is a launch: its members are the tiles that a block needs (so a worker over a counting allocator tells their
-/// size), operator() is one block's work, blocks() says how many there are. Blocks of a launch are independent; launches follow
-/// each other as `run` lists them.
+/// Each struct is a launch: its members are the tiles that a block needs (so a worker over a counting allocator tells
+/// their size), operator() is one block's work, blocks() says how many there are. Blocks of a launch are independent;
+/// launches follow each other as `run` lists them.
 #pragma once
 
 #include <tilemamba/schedule.hpp>
@@ -17,19 +17,24 @@ namespace tilemamba::kernels::walk {
 
 /// What a chunk brings for its group: B and, where outputs are wanted, C and the scores.
 template <class W, class Call>
-TILEMAMBA_FN void load_group(W& w, const Call& call, const Tokens& tokens, int group, bool outputs, GroupChunk<W>& chunk) {
+TILEMAMBA_FN void load_group(W& w, const Call& call, const Tokens& tokens, int group, bool outputs,
+                             GroupChunk<W>& chunk) {
   w.get(chunk.B, call.B, tokens, Slice{group, group, 0});
-  if (!outputs) return;
-  w.get(chunk.C, call.C, tokens, Slice{group, group, 0});
-  auto scores = multiply_scores(w, chunk);
-  w.wait(scores);
+  if (outputs) {
+    w.get(chunk.C, call.C, tokens, Slice{group, group, 0});
+    auto scores = multiply_scores(w, chunk);
+    w.wait(scores);
+  }
+  drop_ended_documents(w, call, tokens, chunk);
 }
 
 /// The tables of packed sequences. One block.
 template <class W>
 struct Tabulate {
   TILEMAMBA_FN Tabulate(W&, const HeadBlocks&) {}
-  static std::int64_t blocks(const Call& call, const HeadBlocks&) { return call.sequences.cu_seqlens == nullptr ? 0 : 1; }
+  static std::int64_t blocks(const Call& call, const HeadBlocks&) {
+    return call.sequences.cu_seqlens == nullptr ? 0 : 1;
+  }
 
   TILEMAMBA_FN void operator()(W&, const Call& call, const HeadBlocks&, std::int64_t) { call.sequences.tabulate(); }
 };
@@ -69,7 +74,9 @@ struct PassState {
   HeadChunk<W> chunk;
   Carried<W> carried;
   TILEMAMBA_FN PassState(W& w, const HeadBlocks&) : group(w), chunk(w), carried(w) {}
-  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.count * heads.slices(); }
+  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) {
+    return call.sequences.count * heads.slices();
+  }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const Sequence sequence = call.sequences[block / heads.slices()];
@@ -117,7 +124,9 @@ struct ComputeOut {
   StateOperand<W> S_in;
   Output<W> out;
   TILEMAMBA_FN ComputeOut(W& w, const HeadBlocks&) : group(w), chunk(w), S_in(w), out(w) {}
-  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.most_units() * heads.count; }
+  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) {
+    return call.sequences.most_units() * heads.count;
+  }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const std::int64_t unit = block / heads.count;
@@ -145,7 +154,9 @@ struct SumSegments {
   HeadChunk<W> chunk;
   SegmentSum<W> segment;
   TILEMAMBA_FN SumSegments(W& w, const HeadBlocks&) : group(w), chunk(w), segment(w) {}
-  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.most_units() * heads.slices(); }
+  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) {
+    return call.sequences.most_units() * heads.slices();
+  }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const std::int64_t unit = block / heads.slices();
@@ -157,7 +168,8 @@ struct SumSegments {
     const Cut& cut = call.sequences.cut;
     const HeadRule rule = head_rule(call, slice.head);
     begin_segment_sum(w, segment);
-    for (std::int64_t c = (index + 1) * cut.unit_chunks - 1; c >= index * cut.unit_chunks; --c) {
+    const std::int64_t first = index * cut.unit_chunks;
+    for (std::int64_t c = first + cut.unit_chunks - 1; c >= first && reaches_back(segment.after); --c) {
       const Tokens tokens = cut.tokens(sequence, c);
       load_group(w, call, tokens, slice.group, false, group);
       chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
@@ -175,11 +187,14 @@ struct ScanSegments {
   Carried<W> carried;
   typename W::template State<P, N> sum;
   TILEMAMBA_FN ScanSegments(W& w, const HeadBlocks&) : carried(w), sum(w) {}
-  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.count * heads.slices(); }
+  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) {
+    return call.sequences.count * heads.slices();
+  }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const Sequence sequence = call.sequences[block / heads.slices()];
-    if (sequence.units > 1) scan_segments(w, call, sequence, heads.slice(static_cast<int>(block % heads.slices())), carried, sum);
+    if (sequence.units > 1)
+      scan_segments(w, call, sequence, heads.slice(static_cast<int>(block % heads.slices())), carried, sum);
   }
 };
 
@@ -201,7 +216,8 @@ struct FusedChunk {
     exit_weights(w, rule, 0.0f, chunk.decays);
     load_head(w, call, rule, tokens, slice, group, chunk);
     prepare_state(w, chunk.decays, chunk.x, carried);
-    step_fused(w, call, group, chunk, carried, out, [] {}, [] {});
+    step_fused(
+        w, call, group, chunk, carried, out, [] {}, [] {});
   }
 };
 
@@ -234,7 +250,9 @@ struct WalkSegment {
   TILEMAMBA_FN WalkSegment(W& w, const HeadBlocks& heads) : at_hand(w) {
     for (int worker = 0; worker < heads.workers; ++worker) carried[worker] = Carried<W>(w);
   }
-  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) { return call.sequences.most_units() * heads.count; }
+  static std::int64_t blocks(const Call& call, const HeadBlocks& heads) {
+    return call.sequences.most_units() * heads.count;
+  }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks& heads, std::int64_t block) {
     const std::int64_t unit = block / heads.count;
@@ -276,7 +294,9 @@ void run(Schedule schedule, const Call& call, const HeadBlocks& heads, Launch&& 
       launch.template operator()<PassState<W>>(call, heads);
       launch.template operator()<ComputeOut<W>>(call, heads);
       break;
-    case Schedule::recurrent: launch.template operator()<WalkSegment<W, RecurrentRun>>(call, heads); break;
+    case Schedule::recurrent:
+      launch.template operator()<WalkSegment<W, RecurrentRun>>(call, heads);
+      break;
     default:  // fused: one walk over each segment; two short passes before it where there are states between segments
       if (call.sequences.slots > 0) {
         launch.template operator()<SumSegments<W>>(call, heads);

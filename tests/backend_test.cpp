@@ -3,18 +3,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <ostream>
 #include <sstream>
 
+#include "core/mirror.hpp"
 #include "tests/reference.hpp"
 
 namespace tilemamba::test {
 namespace {
 
 /// Problems that between them are within reach of every policy: policies may be made for a type or a size.
-std::vector<Problem> probes() {
+std::vector<Problem> probes(const Device& device) {
   std::vector<Problem> all;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const auto& [head_dim, state] : {std::pair{16, 16}, {64, 64}, {64, 128}, {128, 256}}) {
@@ -23,6 +25,7 @@ std::vector<Problem> probes() {
       problem.head_dim = head_dim, problem.state = state;
       problem.x = problem.dt = problem.y = dtype;
       problem.final_states = DType::f32;
+      problem.device = device;
       all.push_back(problem);
     }
   }
@@ -32,7 +35,16 @@ std::vector<Problem> probes() {
 std::vector<Target> find_targets(bool defaults_only) {
   const std::vector<std::string> names = expected_backends();
   std::vector<Target> all;
-  for (const Problem& problem : probes()) {
+  std::vector<Device> devices;
+  for (const std::string& name : names) {
+    const Device home = home_of(name);
+    if (std::find(devices.begin(), devices.end(), home) == devices.end()) devices.push_back(home);
+  }
+  std::vector<Problem> problems;
+  for (const Device& device : devices) {
+    for (const Problem& problem : probes(device)) problems.push_back(problem);
+  }
+  for (const Problem& problem : problems) {
     for (const Candidate& candidate : candidates(problem)) {
       if (!candidate.refusal.empty() || std::find(names.begin(), names.end(), candidate.backend) == names.end())
         continue;
@@ -61,7 +73,9 @@ std::ostream& operator<<(std::ostream& out, const Target& target) {
 
 std::vector<std::string> expected_backends() {
   std::vector<std::string> names;
-  std::istringstream list(TILEMAMBA_TEST_BACKENDS);
+  // A build made on one machine may be tested on another, which has other devices.
+  const char* const here = std::getenv("TILEMAMBA_TEST_MEMBERS");
+  std::istringstream list(here != nullptr ? here : TILEMAMBA_TEST_BACKENDS);
   for (std::string entry; std::getline(list, entry, ',');) names.push_back(entry);
   return names;
 }
@@ -90,7 +104,7 @@ std::string target_name(const testing::TestParamInfo<Target>& info) {
 }
 
 bool run_on(const Target& target, const Arguments& arguments, const Options& options) {
-  const Problem problem = Problem::of(arguments, options);
+  const Problem problem = Problem::of(placed_on(home_of(target.backend), arguments), options);
   const bool free = target.schedule == Schedule::automatic;
   const std::vector<Candidate> all = candidates(problem);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
@@ -107,9 +121,11 @@ bool run_on(const Target& target, const Arguments& arguments, const Options& opt
   EXPECT_EQ(plan.policy(), found->policy);
   EXPECT_EQ(plan.workspace_bytes(), found->workspace_bytes)
       << "the plan and its candidate disagree about the workspace";
-  const golden::GuardedMemory workspace(plan.workspace_bytes());
-  plan.execute(arguments, workspace.data(), plan.workspace_bytes());
-  EXPECT_TRUE(workspace.intact()) << "the call wrote beside its workspace of " << plan.workspace_bytes() << " bytes";
+  Mirror mirror(plan, arguments);
+  plan.execute(mirror.arguments(), mirror.workspace(), plan.workspace_bytes());
+  mirror.fetch();
+  EXPECT_TRUE(mirror.intact()) << "the call wrote beside its workspace of " << plan.workspace_bytes()
+                               << " bytes, or, on a device, beside a tensor or into an input";
   return true;
 }
 

@@ -59,7 +59,7 @@ TEST_P(Properties, SameBitsEveryTime) {
     spec.options.batch_invariant = invariant;
     Call first(spec), again(spec);
     if (!run(first)) continue;
-    for (int k = 0; k < 100; ++k) {
+    for (std::int64_t k = 0; k < draws(100); ++k) {
       ASSERT_TRUE(run(again));
       ASSERT_NO_FATAL_FAILURE(expect_same_outputs(first.arguments, again.arguments));
       if (HasFailure()) return;
@@ -313,43 +313,51 @@ void mark_documents(const Call& call, std::int64_t row, const std::vector<std::i
 /// A token of one document, finite or not, changes no bit of another; wherever the border lies in a tile, and far from
 /// it.
 TEST_P(Properties, DocumentsDoNotReachEachOther) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const auto& [dtype, borders] :
+       {std::pair<DType, std::vector<std::int64_t>>{DType::bf16, {2, 64, 65, 130, 257}}, {DType::f32, {63, 130}}}) {
     Spec spec = rich(dtype);
     spec.batch = 1, spec.tokens = 300, spec.new_document = 1e-9, spec.heads = 2, spec.head_dim = 16, spec.state = 16;
     spec.options.dt_max = std::numeric_limits<float>::infinity();
-    for (const std::int64_t border : {2, 63, 64, 65, 130, 256}) {
-      for (const char* tensor : {"x", "dt", "B", "C", "z"}) {
-        for (const double value : {100.0, nan, infinite, -infinite}) {
-          SCOPED_TRACE(std::string(tensor) + " = " + std::to_string(value) + " beside a border at token " +
-                       std::to_string(border));
-          Call call(spec), clean(spec);
-          mark_documents(call, 0, {border, 290});
-          mark_documents(clean, 0, {border, 290});
-          if (!run(clean)) return;
-          // The last token of the first document: the second and the third must not notice.
-          spoil_token(call.arguments, tensor, 0, border - 1, value);
-          ASSERT_TRUE(run(call));
-          expect_same_bits(slice(clean.arguments.y, 1, border, 300 - border),
-                           slice(call.arguments.y, 1, border, 300 - border), "y after");
-          expect_same_bits(*clean.arguments.final_states, *call.arguments.final_states, "final state");
-          // And tokens before it in its own document come earlier: only its own chunk may notice, and a chunk has at
-          // most 256.
-          if (border > 256)
-            expect_same_bits(slice(clean.arguments.y, 1, 0, border - 256), slice(call.arguments.y, 1, 0, border - 256),
-                             "y before");
+    for (const std::int64_t border : borders) {
+      Call clean(spec);
+      mark_documents(clean, 0, {border, 290});
+      if (!run(clean)) return;
+      const auto same = [&](const Call& call, std::int64_t begin, std::int64_t end, const char* what) {
+        expect_same_bits(slice(clean.arguments.y, 1, begin, end - begin),
+                         slice(call.arguments.y, 1, begin, end - begin), what);
+      };
+      for (const auto& [tensor, value] : std::vector<std::pair<const char*, double>>{{"x", 100.0},
+                                                                                     {"x", nan},
+                                                                                     {"x", -infinite},
+                                                                                     {"dt", nan},
+                                                                                     {"dt", infinite},
+                                                                                     {"B", nan},
+                                                                                     {"B", infinite},
+                                                                                     {"C", nan},
+                                                                                     {"C", -infinite},
+                                                                                     {"z", nan}}) {
+        SCOPED_TRACE(std::string(tensor) + " = " + std::to_string(value) + " beside a border at token " +
+                     std::to_string(border));
+        // In the last token of the first document: the second and the third must not notice. Nor must earlier chunks of
+        // the first; a chunk has at most 256 tokens.
+        Call before(spec);
+        mark_documents(before, 0, {border, 290});
+        spoil_token(before.arguments, tensor, 0, border - 1, value);
+        ASSERT_TRUE(run(before));
+        same(before, border, 300, "y after it");
+        same(before, 0, std::max<std::int64_t>(border - 256, 0), "y in earlier chunks");
+        expect_same_bits(*clean.arguments.final_states, *before.arguments.final_states, "final state");
 
-          // The first token of the second document: the first and the third must not notice.
-          Call other(spec);
-          mark_documents(other, 0, {border, 290});
-          spoil_token(other.arguments, tensor, 0, border, value);
-          ASSERT_TRUE(run(other));
-          expect_same_bits(slice(clean.arguments.y, 1, 0, border), slice(other.arguments.y, 1, 0, border),
-                           "y of the first document");
-          expect_same_bits(slice(clean.arguments.y, 1, 290, 10), slice(other.arguments.y, 1, 290, 10),
-                           "y of the third document");
-          expect_same_bits(*clean.arguments.final_states, *other.arguments.final_states, "final state");
-        }
+        // In the first token of the second document: the first and the third must not notice.
+        Call after(spec);
+        mark_documents(after, 0, {border, 290});
+        spoil_token(after.arguments, tensor, 0, border, value);
+        ASSERT_TRUE(run(after));
+        same(after, 0, border, "y of the first document");
+        same(after, 290, 300, "y of the third document");
+        expect_same_bits(*clean.arguments.final_states, *after.arguments.final_states, "final state");
       }
+      if (HasFailure()) return;
     }
   }
 }
@@ -357,10 +365,10 @@ TEST_P(Properties, DocumentsDoNotReachEachOther) {
 /// A spoiled initial state belongs to the first document alone.
 TEST_P(Properties, InitialStateReachesTheFirstDocumentOnly) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const std::int64_t border : {1, 40, 64, 150}) {
+    for (const std::int64_t border : {1, 64, 150}) {
       for (const double value : {5.0, nan, infinite}) {
         Spec spec = rich(dtype);
-        spec.batch = 1, spec.new_document = 1e-9;
+        spec.batch = 1, spec.new_document = 1e-9, spec.head_dim = 16;
         Call call(spec), clean(spec);
         mark_documents(call, 0, {border});
         mark_documents(clean, 0, {border});
@@ -382,10 +390,10 @@ TEST_P(Properties, SequencesDoNotReachEachOther) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Spec spec = rich(dtype);
     spec.pack({65, 100, 0, 30});
-    spec.z = true;
+    spec.head_dim = 16;
     spec.options.dt_max = std::numeric_limits<float>::infinity();
     for (const char* tensor : {"x", "dt", "B", "C", "z"}) {
-      for (const double value : {nan, infinite, -infinite}) {
+      for (const double value : {nan, infinite}) {
         SCOPED_TRACE(std::string(tensor) + " = " + std::to_string(value));
         Call call(spec), clean(spec);
         if (!run(clean)) return;
@@ -489,11 +497,13 @@ TEST_P(Properties, ChunkStatesOfABatch) {
 // -------------------------------------------------------------------------------------------------------------- sizes
 
 TEST_P(Properties, EveryHeadDimAndStateSize) {
+  const std::int64_t stride = 10 / draws(10);  // a sanitizer's build takes some of the pairs
+  std::int64_t pair = 0;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t head_dim : {16, 32, 48, 64, 80, 96, 128, 256, 17, 100}) {
       for (const std::int64_t state : {8, 16, 32, 64, 96, 128, 256, 512, 9, 130}) {
-        if ((head_dim == 17 || head_dim == 100) && state > 130)
-          continue;  // odd sizes: the borders between tiles are what counts
+        if ((head_dim == 17 || head_dim == 100) && state > 130) continue;  // odd sizes: borders of tiles are what counts
+        if (pair++ % stride != 0) continue;
         Spec spec;
         spec.type(dtype);
         spec.tokens = 70, spec.heads = 1, spec.head_dim = head_dim, spec.state = state,

@@ -80,8 +80,8 @@ struct Launcher {
   }
 };
 
-/// Kokkos keeps a thread's scratch memory between launches and enlarges it when one asks for more. This launch asks for the most
-/// and does nothing else, so that no later one has to.
+/// Kokkos keeps a thread's scratch memory between launches and enlarges it when one asks for more. This launch asks for
+/// the most and does nothing else, so that no later one has to.
 template <class Space>
 struct Nothing {
   KOKKOS_FUNCTION void operator()(const typename Worker<Space>::Member&) const {}
@@ -89,7 +89,7 @@ struct Nothing {
 template <class Space>
 void reserve_scratch(const Launcher<Space>& launcher, std::size_t bytes) {
   Kokkos::parallel_for(launcher.template policy<Nothing<Space>>(1, bytes), Nothing<Space>{});
-  launcher.space.fence();
+  launcher.space.fence("tilemamba");
 }
 
 }  // namespace tilemamba::kokkos

@@ -20,7 +20,8 @@ namespace {
 void initialize() {
   struct Lifetime {
     Lifetime() {
-      Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true).set_num_threads(threads_to_start()));
+      Kokkos::initialize(
+          Kokkos::InitializationSettings().set_disable_warnings(true).set_num_threads(threads_to_start()));
     }
     ~Lifetime() { Kokkos::finalize(); }
     Lifetime(const Lifetime&) = delete;
@@ -36,7 +37,8 @@ Extents extents_of(const Problem& problem, const Plan& plan) {
 template <class Space>
 class KokkosExecutable : public Executable {
  public:
-  KokkosExecutable(const Problem& problem, const Plan& plan) : problem_(problem), plan_(plan), launcher_{Space(), extents_of(problem, plan)} {
+  KokkosExecutable(const Problem& problem, const Plan& plan)
+      : problem_(problem), plan_(plan), launcher_{Space(), extents_of(problem, plan)} {
     // A call without tensors is enough to know how a launch's tiles are laid out.
     kernels::Call call;
     call.heads = static_cast<int>(problem.heads);
@@ -52,13 +54,14 @@ class KokkosExecutable : public Executable {
     if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
     const kernels::Call call = kernels::lower(arguments, problem_, plan_.arrangement, workspace);
     if (caller_is_parallel()) {
-      // Inside a caller's parallel region every thread has work of its own: each runs its call alone, beside the others.
+      // Inside a caller's parallel region every thread has work of its own: each runs its call alone, beside the
+      // others.
       thread_local const Kokkos::Serial alone{Kokkos::NewInstance{}};
       schedule(call, Launcher<Kokkos::Serial>{alone, launcher_.extents});
       return {};
     }
     schedule(call, launcher_);
-    launcher_.space.fence();
+    launcher_.space.fence("tilemamba");  // a name short enough not to be allocated
     return {};
   } catch (const std::exception& fault) {
     return {ErrorCode::backend_failure, fault.what()};
@@ -75,7 +78,8 @@ class KokkosExecutable : public Executable {
 
   template <class Launch>
   void schedule(const kernels::Call& call, Launch&& launch) const {
-    kernels::walk::run<typename std::remove_cvref_t<Launch>::W>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
+    kernels::walk::run<typename std::remove_cvref_t<Launch>::W>(
+        plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
   }
 
   Problem problem_;
@@ -93,8 +97,11 @@ class KokkosBackend : public Backend {
   [[nodiscard]] Probe probe() const override {
     initialize();
     const int threads = Space().concurrency();
-    const std::string version = std::to_string(KOKKOS_VERSION_MAJOR) + "." + std::to_string(KOKKOS_VERSION_MINOR) + "." + std::to_string(KOKKOS_VERSION_PATCH);
-    return {true, "Kokkos " + version, {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + ", " TILEMAMBA_CPU_LEVEL}};
+    const std::string version = std::to_string(KOKKOS_VERSION_MAJOR) + "." + std::to_string(KOKKOS_VERSION_MINOR) +
+                                "." + std::to_string(KOKKOS_VERSION_PATCH);
+    return {true,
+            "Kokkos " + version,
+            {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + ", " TILEMAMBA_CPU_LEVEL}};
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
@@ -106,13 +113,15 @@ class KokkosBackend : public Backend {
     for (const Policy& policy : policies) {
       const kernels::WorkspaceLayout layout(problem, plan_of(problem, policy).arrangement);
       const bool fits = (layout.slots + problem.sequences()) * problem.heads <= std::numeric_limits<int>::max();
-      result.push_back({policy.schedule, policy.name, fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
+      result.push_back({policy.schedule, policy.name,
+                        fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
     }
     std::swap(result[0], result[default_policy(problem)]);
     return result;
   }
 
-  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const override try {
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                    Outcome& outcome) const override try {
     initialize();
     for (const Policy& policy : policies) {
       if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
@@ -126,7 +135,8 @@ class KokkosBackend : public Backend {
   }
 
   [[nodiscard]] void* allocate(const Device&, std::size_t bytes) const noexcept override {
-    return bytes > std::numeric_limits<std::size_t>::max() - 255 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return bytes > std::numeric_limits<std::size_t>::max() - 255 ? nullptr
+                                                                 : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   }
   void release(const Device&, void* memory) const noexcept override { std::free(memory); }
 
@@ -148,10 +158,10 @@ extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilem
 #endif
   static const Backend* const backends[] = {
 #if defined(KOKKOS_ENABLE_OPENMP)
-      &openmp,
+    &openmp,
 #endif
 #if defined(KOKKOS_ENABLE_SERIAL)
-      &serial,
+    &serial,
 #endif
   };
   static const Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};

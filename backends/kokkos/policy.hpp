@@ -31,8 +31,8 @@ inline constexpr std::array policies = {
     Policy{"r16w1", Schedule::recurrent, 16, 128, 1, kernels::whole_sequence},
 };
 
-/// Blocks that the fused schedule should have to keep a CPU's cores busy. A constant of the library and not the number of
-/// cores: results must not depend on how many threads there are.
+/// Blocks that the fused schedule should have to keep a CPU's cores busy. A constant of the library and not the number
+/// of cores: results must not depend on how many threads there are.
 inline constexpr std::int64_t enough_blocks = 16;
 
 /// A problem under a policy.
@@ -43,7 +43,8 @@ struct Plan {
 };
 
 [[nodiscard]] inline std::int64_t blocks_per_segment(const Problem& problem, const Policy& policy) {
-  const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, policy.channels) * (problem.heads / problem.groups);
+  const std::int64_t slices =
+      kernels::divide_up<std::int64_t>(problem.head_dim, policy.channels) * (problem.heads / problem.groups);
   return problem.sequences() * problem.groups * kernels::divide_up<std::int64_t>(slices, policy.workers);
 }
 

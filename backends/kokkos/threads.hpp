@@ -17,7 +17,8 @@
 
 namespace tilemamba::kokkos {
 
-/// Processors that a control group's cpu.max ("200000 100000", or "max 100000") lets run at a time, rounded up; none: no limit.
+/// Processors that a control group's cpu.max ("200000 100000", or "max 100000") lets run at a time, rounded up; none:
+/// no limit.
 inline std::optional<int> processors_of_quota(const std::string& cpu_max) {
   std::istringstream words(cpu_max);
   double quota = 0.0;
@@ -26,7 +27,8 @@ inline std::optional<int> processors_of_quota(const std::string& cpu_max) {
   return static_cast<int>(std::min(std::ceil(quota / period), 65536.0));
 }
 
-/// The tightest limit of this process's control group and those above it, under the root of the control group file system.
+/// The tightest limit of this process's control group and those above it, under the root of the control group file
+/// system.
 inline std::optional<int> processors_of_cgroup(std::istream& proc_self_cgroup, const std::string& root) {
   std::string path;
   for (std::string line; std::getline(proc_self_cgroup, line);) {
@@ -46,8 +48,8 @@ inline std::optional<int> processors_of_cgroup(std::istream& proc_self_cgroup, c
   }
 }
 
-/// What OpenMP would start (it knows OMP_NUM_THREADS and the affinity mask), but, unless the user asked for a number, no more than
-/// the control group lets run.
+/// What OpenMP would start (it knows OMP_NUM_THREADS and the affinity mask), but, unless the user asked for a number,
+/// no more than the control group lets run.
 inline int threads_to_start() {
 #if defined(_OPENMP)
   const int asked = omp_get_max_threads();

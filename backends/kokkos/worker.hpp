@@ -2,12 +2,13 @@
 /// @file
 /// The tile operations on a Kokkos team, generic over the execution space.
 ///
-/// Every tile is an array in the team's scratch memory, rows padded to whole vectors. On a CPU a team is one thread, its loops
-/// run over vectors, and the tiles of a block stay in the core's cache; on a GPU the same loops are spread over the team's
-/// threads. All arithmetic is fp32, whatever the tensors hold: they are converted tile by tile, on the way in and out.
+/// Every tile is an array in the team's scratch memory, rows padded to whole vectors. On a CPU a team is one thread,
+/// its loops run over vectors, and the tiles of a block stay in the core's cache; on a GPU the same loops are spread
+/// over the team's threads. All arithmetic is fp32, whatever the tensors hold: they are converted tile by tile, on the
+/// way in and out.
 ///
-/// States, and operands made of them, are kept transposed (n outside, p inside): then every one of the four products has an
-/// innermost loop over contiguous columns, and only B is needed both ways round.
+/// States, and operands made of them, are kept transposed (n outside, p inside): then every one of the four products
+/// has an innermost loop over contiguous columns, and only B is needed both ways round.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -27,15 +28,11 @@ using tile::Q;
 
 /// Rows and columns of tiles are padded to a multiple of this.
 inline constexpr int padding = 16;
-TILEMAMBA_FN constexpr int least(int a, int b) {
-  return b < a ? b : a;
-}
-TILEMAMBA_FN constexpr int padded(int extent) {
-  return (extent + padding - 1) / padding * padding;
-}
+TILEMAMBA_FN constexpr int least(int a, int b) { return b < a ? b : a; }
+TILEMAMBA_FN constexpr int padded(int extent) { return (extent + padding - 1) / padding * padding; }
 
-/// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how many rows
-/// of a state's vectors it keeps there in the recurrence.
+/// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how
+/// many rows of a state's vectors it keeps there in the recurrence.
 template <bool on_host>
 struct Register {
   static constexpr int rows = 4, columns = 1, lanes = 1, state_rows = 8;
@@ -81,26 +78,41 @@ struct Matrix {
 template <class F>
 TILEMAMBA_FN void with_loads(const void* data, DType dtype, const F& f) {
   switch (dtype) {
-    case DType::f32: f([p = static_cast<const float*>(data)](std::int64_t i) { return p[i]; }); break;
-    case DType::f16: f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_f16(p[i]); }); break;
-    case DType::bf16: f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_bf16(p[i]); }); break;
-    case DType::i32: break;
+    case DType::f32:
+      f([p = static_cast<const float*>(data)](std::int64_t i) { return p[i]; });
+      break;
+    case DType::f16:
+      f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_f16(p[i]); });
+      break;
+    case DType::bf16:
+      f([p = static_cast<const std::uint16_t*>(data)](std::int64_t i) { return tile::from_bf16(p[i]); });
+      break;
+    case DType::i32:
+      break;
   }
 }
 template <class F>
 TILEMAMBA_FN void with_stores(void* data, DType dtype, const F& f) {
   switch (dtype) {
-    case DType::f32: f([p = static_cast<float*>(data)](std::int64_t i, float v) { p[i] = v; }); break;
-    case DType::f16: f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_f16(v); }); break;
-    case DType::bf16: f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_bf16(v); }); break;
-    case DType::i32: break;
+    case DType::f32:
+      f([p = static_cast<float*>(data)](std::int64_t i, float v) { p[i] = v; });
+      break;
+    case DType::f16:
+      f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_f16(v); });
+      break;
+    case DType::bf16:
+      f([p = static_cast<std::uint16_t*>(data)](std::int64_t i, float v) { p[i] = tile::to_bf16(v); });
+      break;
+    case DType::i32:
+      break;
   }
 }
 
 template <class Space>
 struct Worker {
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
+  static constexpr bool on_host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
   using Block = Register<on_host>;
   static constexpr int most_workers = 4;
 
@@ -116,7 +128,8 @@ struct Worker {
   }
   TILEMAMBA_FN Matrix take(int height, int width) { return {scratch.take(height * width), height, width}; }
 
-  // ------------------------------------------------------------------------------------------------------------------ types
+  // ------------------------------------------------------------------------------------------------------------------
+  // types
   /// A tile that lies as its axes say.
   template <class Row, class Column>
   struct Plain : Matrix {
@@ -127,7 +140,8 @@ struct Worker {
   template <class Row, class Column>
   struct Transposed : Matrix {
     Transposed() = default;
-    TILEMAMBA_FN explicit Transposed(Worker& w) : Matrix(w.take(w.template extent<Column>(), w.template extent<Row>())) {}
+    TILEMAMBA_FN explicit Transposed(Worker& w)
+        : Matrix(w.take(w.template extent<Column>(), w.template extent<Row>())) {}
   };
   /// A tile that is multiplied both ways round.
   template <class Row, class Column>
@@ -141,7 +155,8 @@ struct Worker {
   struct CopyOrAlias : Matrix {
     float* own = nullptr;
     CopyOrAlias() = default;
-    TILEMAMBA_FN explicit CopyOrAlias(Worker& w) : Matrix(w.take(w.template extent<Row>(), w.template extent<Column>())), own(data) {}
+    TILEMAMBA_FN explicit CopyOrAlias(Worker& w)
+        : Matrix(w.take(w.template extent<Row>(), w.template extent<Column>())), own(data) {}
   };
   /// Another tile under another name.
   struct Alias : Matrix {
@@ -154,8 +169,9 @@ struct Worker {
   template <class Row, class Column, Part part = Part::full>
   using Accumulator = Plain<Row, Column>;
   template <class Row, class Column, unsigned use, Part part = Part::full>
-  using Operand = std::conditional_t<use == tile::as_Bt, Transposed<Row, Column>,
-                                     std::conditional_t<use == tile::as_B, CopyOrAlias<Row, Column>, Plain<Row, Column>>>;
+  using Operand =
+      std::conditional_t<use == tile::as_Bt, Transposed<Row, Column>,
+                         std::conditional_t<use == tile::as_B, CopyOrAlias<Row, Column>, Plain<Row, Column>>>;
   template <class Row, class Column>
   using Leaving = Alias;
   template <class Row, class Column>
@@ -166,7 +182,8 @@ struct Worker {
     float* data = nullptr;
     int height = 0, width = 1;
     Vector() = default;
-    TILEMAMBA_FN explicit Vector(Worker& w) : data(w.scratch.take(w.template extent<Axis>())), height(w.template extent<Axis>()) {}
+    TILEMAMBA_FN explicit Vector(Worker& w)
+        : data(w.scratch.take(w.template extent<Axis>())), height(w.template extent<Axis>()) {}
     [[nodiscard]] TILEMAMBA_FN float& at(int row, int) const { return data[row]; }
   };
   template <class Axis>
@@ -185,14 +202,16 @@ struct Worker {
     float* row = nullptr;
     float* column = nullptr;
     DecayTable() = default;
-    TILEMAMBA_FN explicit DecayTable(Worker& w) : row(w.scratch.take(w.extents.chunk)), column(w.scratch.take(w.extents.chunk)) {}
+    TILEMAMBA_FN explicit DecayTable(Worker& w)
+        : row(w.scratch.take(w.extents.chunk)), column(w.scratch.take(w.extents.chunk)) {}
   };
   /// Products are done when they return.
   struct [[nodiscard]] Token {};
   template <class... Later>
   TILEMAMBA_FN void wait(const Token&, const Later&...) const {}
 
-  // ------------------------------------------------------------------------------------------------------------------ loops
+  // ------------------------------------------------------------------------------------------------------------------
+  // loops
   /// f(i), the team's threads sharing the work.
   template <class F>
   TILEMAMBA_FN void each(int count, const F& f) const {
@@ -214,13 +233,15 @@ struct Worker {
     team->team_barrier();
   }
 
-  // -------------------------------------------------------------------------------------------------------- from and to memory
+  // -------------------------------------------------------------------------------------------------------- from and
+  // to memory
   /// out = in^T, a block of `padding` squared after the other: a block's lines stay in the innermost cache.
   TILEMAMBA_FN void turn(const Matrix& out, const Matrix& in) const {
     each(out.height / padding, out.width / padding, [&](int block_row, int block_column) {
       for (int i = 0; i < padding; ++i) {
         for (int j = 0; j < padding; ++j) {
-          out.at(block_row * padding + i, block_column * padding + j) = in.at(block_column * padding + j, block_row * padding + i);
+          out.at(block_row * padding + i, block_column * padding + j) =
+              in.at(block_column * padding + j, block_row * padding + i);
         }
       }
     });
@@ -234,7 +255,8 @@ struct Worker {
       each(out.height - height, out.width, [&](int i, int j) { out.at(height + i, j) = 0.0f; });
     }
   }
-  KOKKOS_FUNCTION void get_rows(const Matrix& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+  KOKKOS_FUNCTION void get_rows(const Matrix& out, const tile::TokenView& view, const tile::Tokens& tokens,
+                                const tile::Slice& slice) const {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
     const int width = least(out.width, view.width - slice.channel);
     with_loads(view.data, view.dtype, [&](const auto& load) {
@@ -243,11 +265,13 @@ struct Worker {
     pad(out, tokens.count, width);
   }
   template <class Row, class Column>
-  TILEMAMBA_FN void get(Plain<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+  TILEMAMBA_FN void get(Plain<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens,
+                        const tile::Slice& slice) const {
     get_rows(out, view, tokens, slice);
   }
   template <class Row, class Column>
-  TILEMAMBA_FN void get(Twice<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+  TILEMAMBA_FN void get(Twice<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens,
+                        const tile::Slice& slice) const {
     get_rows(out, view, tokens, slice);
     turn(out.transposed, out);
   }
@@ -271,7 +295,8 @@ struct Worker {
     });
     pad(out, view.width, channels);
   }
-  TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice, const Matrix& in) const {
+  TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
+                        const Matrix& in) const {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
     const int width = least(in.width, view.width - slice.channel);
     with_stores(view.data, view.dtype, [&](const auto& store) {
@@ -294,18 +319,26 @@ struct Worker {
     once([&] { *view.at(unit, head) = value; });
   }
 
-  // ---------------------------------------------------------------------------------------------------------------- elementwise
+  // ----------------------------------------------------------------------------------------------------------------
+  // elementwise
   template <class V>
-  TILEMAMBA_FN static auto value(const tile::Rows<V>& argument, int row, int) { return argument.vector.at(row, 0); }
+  TILEMAMBA_FN static auto value(const tile::Rows<V>& argument, int row, int) {
+    return argument.vector.at(row, 0);
+  }
   template <class V>
-  TILEMAMBA_FN static auto value(const tile::Columns<V>& argument, int, int column) { return argument.vector.at(column, 0); }
+  TILEMAMBA_FN static auto value(const tile::Columns<V>& argument, int, int column) {
+    return argument.vector.at(column, 0);
+  }
   template <class T>
-  TILEMAMBA_FN static float value(const tile::Same<T>& argument, int row, int column) { return argument.tile.at(row, column); }
+  TILEMAMBA_FN static float value(const tile::Same<T>& argument, int row, int column) {
+    return argument.tile.at(row, column);
+  }
   TILEMAMBA_FN static bool value(const tile::Inside& argument, int row, int) { return row < argument.count; }
 
   template <class T, class F, class... Arguments>
   TILEMAMBA_FN void map(T& target, const F& f, const Arguments&... arguments) const {
-    each(target.height, target.width, [&](int i, int j) { target.at(i, j) = f(target.at(i, j), value(arguments, i, j)...); });
+    each(target.height, target.width,
+         [&](int i, int j) { target.at(i, j) = f(target.at(i, j), value(arguments, i, j)...); });
   }
   template <class F, class... Arguments>
   TILEMAMBA_FN void map(Vector<Q>& target, const F& f, const Arguments&... arguments) const {
@@ -319,13 +352,21 @@ struct Worker {
     each(out.height, out.width, [&](int n, int p) { out.at(n, p) = source.at(n, p); });
   }
   template <class Row, class Column, class F>
-  TILEMAMBA_FN void operand_if(bool condition, CopyOrAlias<Row, Column>& out, const Plain<Row, Column>& source, const F& f) const {
+  TILEMAMBA_FN void operand_if(bool condition, CopyOrAlias<Row, Column>& out, const Plain<Row, Column>& source,
+                               const F& f) const {
     out.data = condition ? out.own : source.data;
     if (condition) each(out.height, out.width, [&](int i, int j) { out.at(i, j) = f(source.at(i, j)); });
   }
+  TILEMAMBA_FN void keep_last(Twice<Q, N>& B, const Ordinals<Q>& document) const {
+    const int kept = last(document);
+    if (document.data[0] == kept) return;
+    map(
+        B, [=](float b, int ordinal) { return tile::select(ordinal == kept, b, 0.0f); }, tile::rows(document));
+  }
   TILEMAMBA_FN void narrow(Alias& out, const Matrix& source) const { static_cast<Matrix&>(out) = source; }
 
-  // --------------------------------------------------------------------------------------------------------------- along a chunk
+  // ---------------------------------------------------------------------------------------------------------------
+  // along a chunk
   TILEMAMBA_FN void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
     once([&] {
       for (int i = 1; i < v.height; ++i) v.data[i] += document.data[i] == document.data[i - 1] ? v.data[i - 1] : 0.0f;
@@ -361,9 +402,11 @@ struct Worker {
     return v.data[v.height - 1];
   }
 
-  // ------------------------------------------------------------------------------------------------------------ operations by name
+  // ------------------------------------------------------------------------------------------------------------
+  // operations by name
   TILEMAMBA_FN void weigh(Plain<Q, P>& y, const Vector<Q>& weights) const {
-    map(y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+    map(
+        y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
   }
   TILEMAMBA_FN void weigh(Plain<Q, P>& out, const Plain<Q, P>& x, const Vector<Q>& weights) const {
     each(out.height, out.width, [&](int i, int p) { out.at(i, p) = tile::weigh(x.at(i, p), weights.data[i]); });
@@ -373,37 +416,39 @@ struct Worker {
   }
   TILEMAMBA_FN void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
 
-  /// Exponents are summed from token to token and never subtracted: nothing cancels, and a document's start makes them minus
-  /// infinity. Only the blocks on the diagonal take an exponential per element; elsewhere it is a factor of the row (what is left
-  /// since the row's block began) times a factor of the column (what was left then), both at most 1 for a decay.
-  /// Above the diagonal blocks nothing is written, and nothing is read by mma_AB.
-  KOKKOS_FUNCTION void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&, const Vector<Q>& delta,
-                                    const Ordinals<Q>& document, const DecayTable& table, float rate, const tile::HeadView&, int) const {
+  /// Exponents are summed from token to token and never subtracted: nothing cancels, and a document's start makes them
+  /// minus infinity. Only the blocks on the diagonal take an exponential per element; elsewhere it is a factor of the
+  /// row (what is left since the row's block began) times a factor of the column (what was left then), both at most 1
+  /// for a decay. Above the diagonal blocks nothing is written, and nothing is read by mma_AB.
+  KOKKOS_FUNCTION void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&,
+                                    const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable& table,
+                                    float rate, const tile::HeadView&, int) const {
     constexpr int width = Block::columns;
-    const auto next = [&](float exponent, int i) {
-      const bool starts = i > 0 && document.data[i] != document.data[i - 1];
-      return starts ? tile::minus_infinity : exponent + delta.data[i] * rate;
-    };
+    const auto starts = [&](int i) { return i > 0 && document.data[i] != document.data[i - 1]; };
     each(out.height / padding, [&](int block) {
       float exponent = 0.0f;
-      for (int i = block * padding; i < (block + 1) * padding; ++i) table.row[i] = exponent = next(exponent, i);
+      for (int i = block * padding; i < (block + 1) * padding; ++i) {
+        exponent = starts(i) ? tile::minus_infinity : exponent + delta.data[i] * rate;
+        table.row[i] = exponent;
+      }
     });
     each(out.height, [&](int i) { table.row[i] = tile::exp2(table.row[i]); });
     for (int top = 0; top < out.height; top += padding) {
       each(padding, top, [&](int k, int j) {
-        out.at(top + k, j) = tile::weigh(scores.at(top + k, j), table.row[top + k] * table.column[j]);
+        out.at(top + k, j) = tile::weigh(scores.at(top + k, j), tile::weigh(table.column[j], table.row[top + k]));
       });
-      each(top, [&](int j) { table.column[j] *= table.row[top + padding - 1]; });
+      each(top, [&](int j) { table.column[j] = tile::weigh(table.column[j], table.row[top + padding - 1]); });
       each(padding / width, [&](int piece) {
         const int first = top + piece * width;
         float exponent[width] = {};
         float left[width] = {};
         for (int i = top; i < top + padding; ++i) {
-          const float stepped = next(0.0f, i);
+          const bool forgets = starts(i);
+          const float step = delta.data[i] * rate;
           for (int k = 0; k < width; ++k) {
             const int j = first + k;
-            exponent[k] = tile::select(i > j, exponent[k] + stepped, 0.0f);
-            left[k] = tile::select(i >= j, tile::exp2(exponent[k]) * delta.data[j], 0.0f);
+            exponent[k] = tile::select(i <= j, 0.0f, tile::select(forgets, tile::minus_infinity, exponent[k] + step));
+            left[k] = tile::select(i >= j, tile::weigh(delta.data[j], tile::exp2(exponent[k])), 0.0f);
             out.at(i, j) = tile::weigh(scores.at(i, j), left[k]);
           }
         }
@@ -412,7 +457,8 @@ struct Worker {
     }
   }
 
-  TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const Plain<Q, P>& x, const tile::HeadView& D, const tile::Slice& slice) const {
+  TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const Plain<Q, P>& x, const tile::HeadView& D,
+                             const tile::Slice& slice) const {
     if (!D.given) return;
     if (D.channel_stride == 0) {
       const float d = tile::value(D, slice.head);
@@ -421,20 +467,24 @@ struct Worker {
     }
     const std::int64_t origin = slice.head * D.head_stride + slice.channel;
     with_loads(D.data, D.dtype, [&](const auto& load) {
-      each(y.height, least(y.width, D.width - slice.channel), [&](int i, int p) { y.at(i, p) += load(origin + p) * x.at(i, p); });
+      each(y.height, least(y.width, D.width - slice.channel),
+           [&](int i, int p) { y.at(i, p) += load(origin + p) * x.at(i, p); });
     });
   }
 
-  /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0. A few rows of
-  /// S^T stay in registers for all tokens.
-  KOKKOS_FUNCTION void recur(Plain<Q, P>& y, Transposed<P, N>& S, const Plain<Q, P>& x, const Plain<Q, N>& B, const Plain<Q, N>& C,
-                             const Vector<Q>& keep, const Vector<Q>& delta, const Ordinals<Q>& document, int count) const {
+  /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0. A few
+  /// rows of S^T stay in registers for all tokens.
+  KOKKOS_FUNCTION void recur(Plain<Q, P>& y, Transposed<P, N>& S, const Plain<Q, P>& x, const Plain<Q, N>& B,
+                             const Plain<Q, N>& C, const Vector<Q>& keep, const Vector<Q>& delta,
+                             const Ordinals<Q>& document, int count) const {
     constexpr int rows = Block::state_rows, lanes = Block::lanes;
     using Lanes = typename Block::Vector;
     const auto starts = [&](int i) { return document.data[i] != (i == 0 ? 0 : document.data[i - 1]); };
     each(S.width / lanes, [&](int piece) {
       const int column = piece * lanes;
-      const auto lanes_at = [column](const Matrix& matrix, int row) -> Lanes& { return *reinterpret_cast<Lanes*>(&matrix.at(row, column)); };
+      const auto lanes_at = [column](const Matrix& matrix, int row) -> Lanes& {
+        return *reinterpret_cast<Lanes*>(&matrix.at(row, column));
+      };
       for (int row = 0; row < S.height; row += rows) {
         Lanes state[rows];
         for (int r = 0; r < rows; ++r) state[r] = lanes_at(S, row + r);
@@ -458,7 +508,8 @@ struct Worker {
     });
   }
 
-  // ------------------------------------------------------------------------------------------------------------------- products
+  // -------------------------------------------------------------------------------------------------------------------
+  // products
   /// An operand as the inner loop reads it: element (row, k) at data[row * row_stride + k * depth_stride].
   struct Left {
     const float* data;
@@ -488,7 +539,8 @@ struct Worker {
       const float* b = right.data + column;
       for (int k = 0; k < depth; ++k) {
         for (int r = 0; r < rows; ++r) {
-          for (int v = 0; v < vectors; ++v) sum[r][v] += l[r * left.row_stride] * *reinterpret_cast<const Lanes*>(b + v * lanes);
+          for (int v = 0; v < vectors; ++v)
+            sum[r][v] += l[r * left.row_stride] * *reinterpret_cast<const Lanes*>(b + v * lanes);
         }
         l += left.depth_stride;
         b += right.width;

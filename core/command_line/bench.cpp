@@ -191,7 +191,7 @@ class Bench {
   /// One row per backend and schedule, each with the policy that its planner takes unless one was asked for.
   void add_rows(const PublishedCall& call, std::vector<Row>& rows) {
     golden::GuardedOutputs outputs(call.arguments(), {}, true);
-    const Problem problem = Problem::of(outputs.arguments());
+    const Problem problem = Problem::of(placed_for(request_.choice, outputs.arguments()));
     for (const Choice& choice : choices_for(problem)) rows.push_back(row_for(problem, choice, outputs));
   }
 

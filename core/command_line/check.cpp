@@ -175,7 +175,8 @@ class Checker {
     golden::GuardedOutputs outputs(golden_case.arguments, golden_case.options,
                                    golden_case.right.final_states.has_value());
     validate(outputs.arguments(), golden_case.options);
-    const Problem problem = Problem::of(outputs.arguments(), golden_case.options);
+    const Arguments placed = placed_for(request_.choice, outputs.arguments());
+    const Problem problem = Problem::of(placed, golden_case.options);
     for (const Choice& choice : choices_for(problem, request_, report_)) {
       guarded(file, [&] {
         const Plan plan = plan_exactly(problem, choice);

@@ -7,15 +7,16 @@
 
 namespace tilemamba::command_line {
 
-Execution::Execution(Plan plan, const Arguments& host)
-    : plan_(std::move(plan)), arguments_(host), workspace_(plan_.workspace_bytes()) {
-  const Device device = plan_.problem().device;
-  if (device.kind != DeviceKind::cpu) {
-    throw Error(ErrorCode::unsupported, fmt::format("the command line cannot bring tensors to {}", to_string(device)));
-  }
+Execution::Execution(Plan plan, const Arguments& host) : plan_(std::move(plan)), mirror_(plan_, host) {}
+
+void Execution::run() {
+  plan_.execute(mirror_.arguments(), mirror_.workspace(), plan_.workspace_bytes());
+  mirror_.wait();
 }
 
-void Execution::run() { plan_.execute(arguments_, workspace_.data(), workspace_.bytes()); }
+Arguments placed_for(const Choice& choice, const Arguments& arguments) {
+  return placed_on(home_of(choice.backend), arguments);
+}
 
 bool honours(const Choice& choice, std::string_view backend, Schedule schedule, std::string_view policy) {
   // A family's members are named after it: kokkos and kokkos-openmp.

@@ -10,6 +10,7 @@
 #include <tilemamba/tilemamba.hpp>
 
 #include "core/golden.hpp"
+#include "core/mirror.hpp"
 
 namespace tilemamba::command_line {
 
@@ -18,22 +19,24 @@ namespace tilemamba::command_line {
 class Execution {
  public:
   /// @param host the call, outputs included, in host memory; what it points to must outlive this object.
-  /// @throws Error unsupported if the plan's device is none that this program can reach; out_of_memory.
+  /// @throws Error out_of_memory; backend_failure.
   Execution(Plan plan, const Arguments& host);
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   /// Executes the plan once and returns when it is done.
   void run();
   /// Brings the outputs to where the host has them.
-  void fetch() {}
-  /// Whether nothing was written beside the workspace.
-  [[nodiscard]] bool workspace_intact() const noexcept { return workspace_.intact(); }
+  void fetch() { mirror_.fetch(); }
+  /// Whether nothing was written beside the workspace, nor, on a device, beside a tensor.
+  [[nodiscard]] bool workspace_intact() const { return mirror_.intact(); }
 
  private:
   Plan plan_;
-  Arguments arguments_;
-  golden::GuardedMemory workspace_;  ///< full of NaN at first: a kernel that reads what it has not written shows it
+  Mirror mirror_;  ///< its workspace is full of NaN at first: a kernel that reads what it has not written shows it
 };
+
+/// `arguments` said to be where a plan for `choice` wants them: on a backend's device if one is chosen that has its own.
+[[nodiscard]] Arguments placed_for(const Choice& choice, const Arguments& arguments);
 
 /// Whether a backend, schedule and policy are what `choice` asks for: what it leaves empty may be anything, and a
 /// family stands for its members.

@@ -134,7 +134,7 @@ void add_choice(CLI::App& command, Choice& choice) {
   command
       .add_option_function<std::string>(
           "--schedule", [&choice](const std::string& text) { choice.schedule = schedule_named(text); },
-          "staged, fused or automatic")
+          "staged, fused, recurrent or automatic")
       ->check(schedule_problem)
       ->type_name("NAME");
   command.add_option("--policy", choice.policy, "a tile configuration; check --all shows their names")

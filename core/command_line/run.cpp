@@ -32,7 +32,7 @@ safetensors::Metadata origin(const std::string& name, const Plan& plan) {
 Plan plan_of(const golden::Case& call, const Arguments& arguments, const RunRequest& request) {
   try {
     validate(arguments, call.options);
-    return Plan(Problem::of(arguments, call.options), request.choice);
+    return Plan(Problem::of(placed_for(request.choice, arguments), call.options), request.choice);
   } catch (const Error& error) {
     throw about(request.input, error);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a backend's worker must offer to run the text of kernels/, as the compiler checks it. docs/tile-interface.md says what
-/// each operation means, who may wait for what, and how a driver is written.
+/// What a backend's worker must offer to run the text of kernels/, as the compiler checks it. docs/tile-interface.md
+/// says what each operation means, who may wait for what, and how a driver is written.
 #pragma once
 
 #include <concepts>
@@ -13,17 +13,21 @@
 namespace tilemamba::tile {
 
 template <class W>
-concept Worker = requires(
-    W w, typename W::template Shared<Q, N, as_A> C, typename W::template Shared<Q, N, as_Bt | as_B> B,
-    typename W::template Shared<Q, N, elementwise> run_B, typename W::template Shared<Q, P, as_B | elementwise> x, typename W::template Shared<Q, P, elementwise> z,
-    typename W::template Vector<Q> vector, typename W::template Weights<Q> weights, typename W::template Ordinals<Q> document,
-    typename W::DecayTable table,
-    typename W::template Accumulator<Q, Q, Part::lower> scores, typename W::template Operand<Q, Q, as_A, Part::lower> decayed,
-    typename W::template Accumulator<Q, P> y, typename W::template Leaving<Q, P> leaving, typename W::template State<P, N> S,
-    typename W::template Operand<P, N, as_Bt> S_in, typename W::template Operand<Q, P, as_At> weighted,
-    typename W::template Operand<Q, P, as_B> x_operand, typename W::Token token, const TokenView& tokens_view,
-    const StateView& state_view, const HeadView& head_view, const ChunkVectors& vectors, const Tokens& tokens, const Slice& slice,
-    std::int64_t index, int head, float factor, float (*unary)(float), float (*binary)(float, float)) {
+concept Worker = requires(W w, typename W::template Shared<Q, N, as_A> C,
+                          typename W::template Shared<Q, N, as_Bt | as_B> B,
+                          typename W::template Shared<Q, N, elementwise> run_B,
+                          typename W::template Shared<Q, P, as_B | elementwise> x,
+                          typename W::template Shared<Q, P, elementwise> z, typename W::template Vector<Q> vector,
+                          typename W::template Weights<Q> weights, typename W::template Ordinals<Q> document,
+                          typename W::DecayTable table, typename W::template Accumulator<Q, Q, Part::lower> scores,
+                          typename W::template Operand<Q, Q, as_A, Part::lower> decayed,
+                          typename W::template Accumulator<Q, P> y, typename W::template Leaving<Q, P> leaving,
+                          typename W::template State<P, N> S, typename W::template Operand<P, N, as_Bt> S_in,
+                          typename W::template Operand<Q, P, as_At> weighted,
+                          typename W::template Operand<Q, P, as_B> x_operand, typename W::Token token,
+                          const TokenView& tokens_view, const StateView& state_view, const HeadView& head_view,
+                          const ChunkVectors& vectors, const Tokens& tokens, const Slice& slice, std::int64_t index,
+                          int head, float factor, float (*unary)(float), float (*binary)(float, float)) {
   // from and to memory
   w.get(C, tokens_view, tokens, slice);
   w.get(B, tokens_view, tokens, slice);
@@ -48,6 +52,7 @@ concept Worker = requires(
   w.operand(S_in, S);
   w.operand_if(true, x_operand, x, unary);
   w.narrow(leaving, y);
+  w.keep_last(B, document);
   // along a chunk
   w.scan(vector, document);
   w.scan_back(weights);

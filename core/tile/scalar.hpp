@@ -25,8 +25,8 @@ TILEMAMBA_FN float exp2(float x) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   return ::exp2f(x);
 #else
-  // 2^n 2^f with n the nearest integer, found by adding 1.5 * 2^23; the polynomial is that of Cephes (S. Moshier, exp2f) for
-  // |f| <= 1/2. 2^n is applied in two halves, so that 2^127.6 is finite and 2^128 is infinite.
+  // 2^n 2^f with n the nearest integer, found by adding 1.5 * 2^23; the polynomial is that of Cephes (S. Moshier,
+  // exp2f) for |f| <= 1/2. 2^n is applied in two halves, so that 2^127.6 is finite and 2^128 is infinite.
   constexpr float magic = 12582912.0f;
   const float inside = select(x < -126.0f, -126.0f, select(x > 129.0f, 129.0f, x));
   const float shifted = inside + magic;
@@ -46,27 +46,22 @@ TILEMAMBA_FN float exp2(float x) {
 #endif
 }
 
-/// value * weight, where a weight of zero removes the value whatever it is: 0 and not NaN for an infinite or undefined value.
-/// What another document or the memory beyond a sequence holds must never come through a product.
-TILEMAMBA_FN float weigh(float value, float weight) {
-  return select(weight == 0.0f, 0.0f, value * weight);
-}
+/// value * weight, where a weight of zero removes the value whatever it is: 0 and not NaN for an infinite or undefined
+/// value. What another document or the memory beyond a sequence holds must never come through a product.
+TILEMAMBA_FN float weigh(float value, float weight) { return select(weight == 0.0f, 0.0f, value * weight); }
 
 /// v / (1 + exp(-v)).
-TILEMAMBA_FN float silu(float v) {
-  return v / (1.0f + exp2(-v * log2e));
-}
+TILEMAMBA_FN float silu(float v) { return v / (1.0f + exp2(-v * log2e)); }
 
 /// log(1 + exp(v)); the identity above 20, as the published kernels have it.
-TILEMAMBA_FN float softplus(float v) {
-  return v > 20.0f ? v : std::log1p(std::exp(v));
-}
+TILEMAMBA_FN float softplus(float v) { return v > 20.0f ? v : std::log1p(std::exp(v)); }
 
 TILEMAMBA_FN float finite_or_zero(float v) {
   return select(std::fabs(v) <= std::numeric_limits<float>::max(), v, 0.0f);
 }
 
-// ------------------------------------------------------------------------------------------------- 16-bit types, by their bits
+// ------------------------------------------------------------------------------------------------- 16-bit types, by
+// their bits
 
 TILEMAMBA_FN float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);

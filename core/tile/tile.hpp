@@ -3,8 +3,8 @@
 /// The words that the algorithm's text and every backend share: axes, uses, map arguments, product modes.
 /// docs/tile-interface.md explains each; concepts.hpp is the list that the compiler checks.
 ///
-/// A tile's shape is written in axes, not numbers: the text says Accumulator<Q, P> and the backend knows how long its Q and P
-/// are, at compile time or at run time. A product whose axes do not meet does not compile, on any backend.
+/// A tile's shape is written in axes, not numbers: the text says Accumulator<Q, P> and the backend knows how long its Q
+/// and P are, at compile time or at run time. A product whose axes do not meet does not compile, on any backend.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ enum class Part { full, lower };
 /// as_A: a in a*b and a*b^T; as_At: a in a^T*b; as_B: b in a*b and a^T*b; as_Bt: b in a*b^T.
 enum Use : unsigned { as_A = 1, as_At = 2, as_B = 4, as_Bt = 8, elementwise = 16 };
 
-// ------------------------------------------------------------------------------------------------------ arguments of a map
-// map(target, f, arguments...) sets every element of target to f(element, argument values...).
+// ------------------------------------------------------------------------------------------------------ arguments of a
+// map map(target, f, arguments...) sets every element of target to f(element, argument values...).
 
 /// The value of a vector along the tile's rows at this element's row.
 template <class V>
@@ -59,11 +59,10 @@ template <class T>
 TILEMAMBA_FN Same<T> same(const T& tile) {
   return {tile};
 }
-TILEMAMBA_FN Inside inside(int count) {
-  return {count};
-}
+TILEMAMBA_FN Inside inside(int count) { return {count}; }
 
-// -------------------------------------------------------------------------------------------------------- modes of a product
+// -------------------------------------------------------------------------------------------------------- modes of a
+// product
 
 /// mma(set(y), a, b): y = a b.
 template <class T>

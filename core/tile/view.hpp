@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where things lie in memory, as the algorithm's text names them. A backend that loads in another way (tensor maps, say) keeps
-/// its own views under the same names. Strides count elements; every offset is 64-bit.
+/// Where things lie in memory, as the algorithm's text names them. A backend that loads in another way (tensor maps,
+/// say) keeps its own views under the same names. Strides count elements; every offset is 64-bit.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ struct TokenView {
   }
 };
 
-/// States: (index, H, P, N), the index being a batch row, a sequence, a chunk or a segment; chunk_states (batch, index, H,P,N).
+/// States: (index, H, P, N), the index being a batch row, a sequence, a chunk or a segment; chunk_states (batch, index,
+/// H,P,N).
 struct StateView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -76,20 +77,32 @@ struct ChunkVectors {
 
 [[nodiscard]] TILEMAMBA_FN float load(const void* data, DType dtype, std::int64_t index) {
   switch (dtype) {
-    case DType::f32: return static_cast<const float*>(data)[index];
-    case DType::f16: return from_f16(static_cast<const std::uint16_t*>(data)[index]);
-    case DType::bf16: return from_bf16(static_cast<const std::uint16_t*>(data)[index]);
-    case DType::i32: return static_cast<float>(static_cast<const std::int32_t*>(data)[index]);
+    case DType::f32:
+      return static_cast<const float*>(data)[index];
+    case DType::f16:
+      return from_f16(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::bf16:
+      return from_bf16(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::i32:
+      return static_cast<float>(static_cast<const std::int32_t*>(data)[index]);
   }
   return 0.0f;
 }
 
 TILEMAMBA_FN void store(void* data, DType dtype, std::int64_t index, float value) {
   switch (dtype) {
-    case DType::f32: static_cast<float*>(data)[index] = value; break;
-    case DType::f16: static_cast<std::uint16_t*>(data)[index] = to_f16(value); break;
-    case DType::bf16: static_cast<std::uint16_t*>(data)[index] = to_bf16(value); break;
-    case DType::i32: static_cast<std::int32_t*>(data)[index] = static_cast<std::int32_t>(value); break;
+    case DType::f32:
+      static_cast<float*>(data)[index] = value;
+      break;
+    case DType::f16:
+      static_cast<std::uint16_t*>(data)[index] = to_f16(value);
+      break;
+    case DType::bf16:
+      static_cast<std::uint16_t*>(data)[index] = to_bf16(value);
+      break;
+    case DType::i32:
+      static_cast<std::int32_t*>(data)[index] = static_cast<std::int32_t>(value);
+      break;
   }
 }
 

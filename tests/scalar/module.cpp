@@ -35,7 +35,8 @@ class ScalarExecutable : public Executable {
  public:
   ScalarExecutable(const Problem& problem, const Policy& policy) : problem_(problem), policy_(policy) {}
 
-  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void*) const noexcept override try {
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
     const kernels::Call call = kernels::lower(arguments, problem_, policy_.arrangement, workspace);
     const int channels = std::min(policy_.channels, call.head_dim);
     const kernels::HeadBlocks heads(call, channels, policy_.workers);
@@ -63,7 +64,10 @@ class ScalarBackend : public Backend {
   [[nodiscard]] std::string_view name() const noexcept override { return "scalar"; }
   [[nodiscard]] Probe probe() const override { return {true, "plain loops, for tests", {"host"}}; }
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
-    return device.kind == DeviceKind::cpu ? "" : "it runs on the host and cannot address " + std::string(device.kind == DeviceKind::cuda ? "CUDA" : "HIP") + " memory";
+    return device.kind == DeviceKind::cpu
+               ? ""
+               : "it runs on the host and cannot address " +
+                     std::string(device.kind == DeviceKind::cuda ? "CUDA" : "HIP") + " memory";
   }
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
@@ -73,9 +77,11 @@ class ScalarBackend : public Backend {
     }
     return result;
   }
-  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const override {
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                    Outcome& outcome) const override {
     for (const Policy& policy : policies) {
-      if (policy.name == offer.policy && policy.arrangement.schedule == offer.schedule) return std::make_unique<ScalarExecutable>(problem, policy);
+      if (policy.name == offer.policy && policy.arrangement.schedule == offer.schedule)
+        return std::make_unique<ScalarExecutable>(problem, policy);
     }
     outcome.message = "no such policy";
     return nullptr;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The smallest worker that can run the text of kernels/: plain loops over plain arrays, the model for whoever adds a backend.
+/// The smallest worker that can run the text of kernels/: plain loops over plain arrays, the model for whoever adds a
+/// backend.
 ///
-/// It is also the strictest. A product is only recorded when it is issued and done when it is waited for, so that text which
-/// reads a result too early, changes an operand too soon or forgets a wait is caught on any machine. And what a tensor core
-/// would see is rounded to the input type, so its error is that of the 16-bit backends.
+/// It is also the strictest. A product is only recorded when it is issued and done when it is waited for, so that text
+/// which reads a result too early, changes an operand too soon or forgets a wait is caught on any machine. And what a
+/// tensor core would see is rounded to the input type, so its error is that of the 16-bit backends.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,9 @@ struct Grid {
   int height = 0;
   int width = 0;
 
-  [[nodiscard]] Element& at(int row, int column) const { return storage->values[static_cast<std::size_t>(row) * width + column]; }
+  [[nodiscard]] Element& at(int row, int column) const {
+    return storage->values[static_cast<std::size_t>(row) * width + column];
+  }
   void may_read() const { demand(!storage->written, "a result is read before its token was waited for"); }
   void may_write() const {
     demand(!storage->written && storage->readers == 0, "a tile is changed while a product that uses it is under way");
@@ -93,14 +96,18 @@ struct Worker {
   template <class Axis>
   struct Vector : Grid<float> {
     Vector() = default;
-    explicit Vector(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} { storage->values.resize(height); }
+    explicit Vector(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} {
+      storage->values.resize(height);
+    }
   };
   template <class Axis>
   using Weights = Vector<Axis>;
   template <class Axis>
   struct Ordinals : Grid<int> {
     Ordinals() = default;
-    explicit Ordinals(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} { storage->values.resize(height); }
+    explicit Ordinals(Worker& w) : Grid{std::make_shared<Storage>(), w.extent<Axis>(), 1} {
+      storage->values.resize(height);
+    }
   };
   struct DecayTable {
     DecayTable() = default;
@@ -110,7 +117,8 @@ struct Worker {
     std::int64_t ticket;
   };
 
-  // ------------------------------------------------------------------------------------------------------ from and to memory
+  // ------------------------------------------------------------------------------------------------------ from and to
+  // memory
   template <class C, int kind>
   void get(Tile<Q, C, kind>& out, const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice) {
     out.may_write();
@@ -132,7 +140,8 @@ struct Worker {
     for (int i = 0; i < out.height; ++i) out.at(i, 0) = view.at(unit, head)[i];
   }
   template <int kind>
-  void get(Tile<P, N, kind>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice) {
+  void get(Tile<P, N, kind>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
+           const tile::Slice& slice) {
     out.may_write();
     const std::int64_t origin = view.offset(batch, index, slice);
     for (int i = 0; i < out.height; ++i) {
@@ -151,11 +160,13 @@ struct Worker {
       }
     }
   }
-  void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice, const State<P, N>& in) {
+  void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
+           const State<P, N>& in) {
     in.may_read();
     const std::int64_t origin = view.offset(batch, index, slice);
     for (int i = 0; i < in.height && slice.channel + i < view.channels; ++i) {
-      for (int j = 0; j < in.width; ++j) tile::store(view.data, view.dtype, origin + i * view.channel_stride + j, in.at(i, j));
+      for (int j = 0; j < in.width; ++j)
+        tile::store(view.data, view.dtype, origin + i * view.channel_stride + j, in.at(i, j));
     }
   }
   void put(const tile::ChunkVectors& view, std::int64_t unit, int head, const Vector<Q>& in) {
@@ -163,13 +174,20 @@ struct Worker {
   }
   void put(const tile::ChunkVectors& view, std::int64_t unit, int head, float value) { *view.at(unit, head) = value; }
 
-  // -------------------------------------------------------------------------------------------------------------- elementwise
+  // --------------------------------------------------------------------------------------------------------------
+  // elementwise
   template <class V>
-  static auto value(const tile::Rows<V>& argument, int row, int) { return argument.vector.at(row, 0); }
+  static auto value(const tile::Rows<V>& argument, int row, int) {
+    return argument.vector.at(row, 0);
+  }
   template <class V>
-  static auto value(const tile::Columns<V>& argument, int, int column) { return argument.vector.at(column, 0); }
+  static auto value(const tile::Columns<V>& argument, int, int column) {
+    return argument.vector.at(column, 0);
+  }
   template <class T>
-  static float value(const tile::Same<T>& argument, int row, int column) { return argument.tile.at(row, column); }
+  static float value(const tile::Same<T>& argument, int row, int column) {
+    return argument.tile.at(row, column);
+  }
   static bool value(const tile::Inside& argument, int row, int) { return row < argument.count; }
 
   template <class T, class F, class... Arguments>
@@ -193,7 +211,9 @@ struct Worker {
   template <class R, class C, int kind, class F, class... Arguments>
   void operand(Tile<R, C, 2>& out, const Tile<R, C, kind>& source, F f, const Arguments&... arguments) {
     source.may_read();
-    map(out, [&](float, float element, auto... values) { return narrowed(f(element, values...)); }, tile::same(source), arguments...);
+    map(
+        out, [&](float, float element, auto... values) { return narrowed(f(element, values...)); }, tile::same(source),
+        arguments...);
   }
   template <class R, class C, int kind>
   void operand(Tile<R, C, 2>& out, const Tile<R, C, kind>& source) {
@@ -203,12 +223,19 @@ struct Worker {
   void operand_if(bool condition, Tile<R, C, 2>& out, const Tile<R, C, 0>& source, F f) {
     condition ? operand(out, source, f) : operand(out, source);
   }
+  void keep_last(Shared<Q, N, tile::as_B>& B, const Ordinals<Q>& document) {
+    const int kept = document.at(document.height - 1, 0);
+    map(
+        B, [=](float b, int ordinal) { return tile::select(ordinal == kept, b, 0.0f); }, tile::rows(document));
+  }
   void narrow(Leaving<Q, P>& out, const Accumulator<Q, P>& source) {
     source.may_read();
-    map(out, [](float, float element) { return element; }, tile::same(source));
+    map(
+        out, [](float, float element) { return element; }, tile::same(source));
   }
 
-  // ------------------------------------------------------------------------------------------------------------ along a chunk
+  // ------------------------------------------------------------------------------------------------------------ along
+  // a chunk
   /// Inclusive sums, restarted where the ordinal changes.
   void scan(Vector<Q>& v, const Ordinals<Q>& document) {
     for (int i = 1; i < v.height; ++i) {
@@ -229,7 +256,8 @@ struct Worker {
     int changes = 0;
     const auto* id = static_cast<const std::int32_t*>(view.data) + (view.given ? view.offset(tokens, 0, 0) : 0);
     for (int i = 0; i < out.height; ++i) {
-      if (view.given && i < tokens.count && !(i == 0 && tokens.begins)) changes += id[i * view.token_stride] != id[(i - 1) * view.token_stride];
+      if (view.given && i < tokens.count && !(i == 0 && tokens.begins))
+        changes += id[i * view.token_stride] != id[(i - 1) * view.token_stride];
       out.at(i, 0) = changes;
     }
   }
@@ -238,26 +266,30 @@ struct Worker {
     return v.at(v.height - 1, 0);
   }
 
-  // ------------------------------------------------------------------------------------------------------- operations by name
+  // ------------------------------------------------------------------------------------------------------- operations
+  // by name
   void weigh(Accumulator<Q, P>& y, const Vector<Q>& weights) {
-    map(y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+    map(
+        y, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
   }
   void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, tile::elementwise>& x, const Vector<Q>& weights) {
-    operand(out, x, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
+    operand(
+        out, x, [](float v, float weight) { return tile::weigh(v, weight); }, tile::rows(weights));
   }
   void decay(State<P, N>& S, float factor) {
     map(S, [=](float s) { return tile::weigh(s, factor); });
   }
   void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) {}
-  void decay_scores(Tile<Q, Q, 2>& out, const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum, const Vector<Q>& delta,
-                    const Ordinals<Q>& document, const DecayTable&, float, const tile::HeadView&, int) {
+  void decay_scores(Tile<Q, Q, 2>& out, const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum,
+                    const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable&, float,
+                    const tile::HeadView&, int) {
     scores.may_read();
     out.may_write();
     for (int i = 0; i < out.height; ++i) {
       for (int j = 0; j < out.width; ++j) {
         const bool seen = j <= i && document.at(i, 0) == document.at(j, 0);
         const float exponent = seen ? cum.at(i, 0) - cum.at(j, 0) : tile::minus_infinity;
-        out.at(i, j) = narrowed(tile::weigh(scores.at(i, j), tile::exp2(exponent) * delta.at(j, 0)));
+        out.at(i, j) = narrowed(tile::weigh(scores.at(i, j), tile::weigh(delta.at(j, 0), tile::exp2(exponent))));
       }
     }
   }
@@ -271,14 +303,16 @@ struct Worker {
   }
 
   /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0.
-  void recur(Accumulator<Q, P>& y, State<P, N>& S, const Shared<Q, P, tile::elementwise>& x, const Shared<Q, N, tile::elementwise>& B,
-             const Shared<Q, N, tile::elementwise>& C, const Vector<Q>& keep, const Vector<Q>& delta, const Ordinals<Q>& document, int count) {
+  void recur(Accumulator<Q, P>& y, State<P, N>& S, const Shared<Q, P, tile::elementwise>& x,
+             const Shared<Q, N, tile::elementwise>& B, const Shared<Q, N, tile::elementwise>& C, const Vector<Q>& keep,
+             const Vector<Q>& delta, const Ordinals<Q>& document, int count) {
     for (int i = 0; i < count; ++i) {
       const bool starts = document.at(i, 0) != (i == 0 ? 0 : document.at(i - 1, 0));
       for (int p = 0; p < y.width; ++p) {
         float sum = 0.0f;
         for (int n = 0; n < B.width; ++n) {
-          S.at(p, n) = (starts ? 0.0f : S.at(p, n) * keep.at(i, 0)) + tile::weigh(x.at(i, p), delta.at(i, 0)) * B.at(i, n);
+          S.at(p, n) =
+              (starts ? 0.0f : S.at(p, n) * keep.at(i, 0)) + tile::weigh(x.at(i, p), delta.at(i, 0)) * B.at(i, n);
           sum += S.at(p, n) * C.at(i, n);
         }
         y.at(i, p) = sum;
@@ -286,7 +320,8 @@ struct Worker {
     }
   }
 
-  // ----------------------------------------------------------------------------------------------------------------- products
+  // -----------------------------------------------------------------------------------------------------------------
+  // products
   struct Product {
     std::int64_t ticket;
     std::function<void()> run;
@@ -320,7 +355,8 @@ struct Worker {
   template <class... Later>
   void wait(const Token& token, const Later&... later) {
     demand(((later.ticket > token.ticket) && ...), "a wait names as still under way what was issued before");
-    demand(issued - token.ticket == static_cast<std::int64_t>(sizeof...(later)), "a wait does not name all that is still under way");
+    demand(issued - token.ticket == static_cast<std::int64_t>(sizeof...(later)),
+           "a wait does not name all that is still under way");
     while (!under_way.empty() && under_way.front().ticket <= token.ticket) {
       under_way.front().run();
       under_way.pop_front();
@@ -329,15 +365,18 @@ struct Worker {
 
   template <class I, class J, class K, int o, int x, int y>
   Token mma_AB(tile::Add<Tile<I, J, o>> out, const Tile<I, K, x>& a, const Tile<K, J, y>& b) {
-    return issue(out.target, a, b, true, a.width, [](auto& l, auto& r, int i, int j, int k) { return l.at(i, k) * r.at(k, j); });
+    return issue(out.target, a, b, true, a.width,
+                 [](auto& l, auto& r, int i, int j, int k) { return l.at(i, k) * r.at(k, j); });
   }
   template <class I, class J, class K, int o, int x, int y>
   Token mma_ABt(tile::Set<Tile<I, J, o>> out, const Tile<I, K, x>& a, const Tile<J, K, y>& b) {
-    return issue(out.target, a, b, false, a.width, [](auto& l, auto& r, int i, int j, int k) { return l.at(i, k) * r.at(j, k); });
+    return issue(out.target, a, b, false, a.width,
+                 [](auto& l, auto& r, int i, int j, int k) { return l.at(i, k) * r.at(j, k); });
   }
   template <class I, class J, class K, int o, int x, int y>
   Token mma_AtB(tile::Add<Tile<I, J, o>> out, const Tile<K, I, x>& a, const Tile<K, J, y>& b) {
-    return issue(out.target, a, b, true, a.height, [](auto& l, auto& r, int i, int j, int k) { return l.at(k, i) * r.at(k, j); });
+    return issue(out.target, a, b, true, a.height,
+                 [](auto& l, auto& r, int i, int j, int k) { return l.at(k, i) * r.at(k, j); });
   }
 };
 

@@ -165,6 +165,7 @@ class Sm80Backend : public Backend {
 
   [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override { return cuda::allocate(device, bytes); }
   void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
+  [[nodiscard]] Device home() const noexcept override { return {DeviceKind::cuda, 0}; }
   [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from, std::size_t bytes) const noexcept override {
     return cuda::copy(device, to, from, bytes, cudaMemcpyHostToDevice);
   }

@@ -20,7 +20,7 @@ Kernels make_kernels() {
   constexpr Policy policy = policies[index];
   using Out = Worker<E, policy.out>;
   using State = Worker<E, policy.state>;
-  constexpr unsigned ring = StateLayout<State>::bytes;
+  [[maybe_unused]] constexpr unsigned ring = StateLayout<State>::bytes;
   Kernels kernels;
   if constexpr (policy.schedule == Schedule::fused) {
     using Layout = FusedLayout<Out>;

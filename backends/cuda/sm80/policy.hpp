@@ -45,9 +45,9 @@ inline constexpr std::array policies = {
     Policy{"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
     Policy{"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
     Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::f32, {16, 32, 128, 4, 1}, {16, 64, 128, 1, 1}},
+    Policy{"q16n512", Schedule::fused, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
     Policy{"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::staged, DType::f32, {16, 32, 128, 4, 1}, {16, 64, 128, 1, 1}},
+    Policy{"q16n512", Schedule::staged, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
 };
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.

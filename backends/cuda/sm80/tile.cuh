@@ -290,7 +290,7 @@ struct Worker {
     } else {
 #pragma unroll 1
       for (int here = row; here < q; here += rows) {
-        Pair pairs[per_chunk / 2];
+        alignas(16) Pair pairs[per_chunk / 2];
 #pragma unroll
         for (int k = 0; k < per_chunk / 2; ++k) {
           const auto element = [&](int e) {

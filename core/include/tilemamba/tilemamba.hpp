@@ -6,11 +6,12 @@
 ///     h_t     = exp(delta_t A) h_(t-1) + delta_t x_t B_t^T          h in R^(P x N)
 ///     y_t     = h_t C_t + D x_t;   y_t = y_t * z_t * sigmoid(z_t) if z is given
 ///
-/// Sizes: batch B, tokens T, heads H, head dimension P, groups G (head h reads group h / (H/G)), state size N, packed sequences S.
+/// Sizes: batch B, tokens T, heads H, head dimension P, groups G (head h reads group h / (H/G)), state size N, packed
+/// sequences S.
 ///
 /// Three ways in, from the simplest: `scan` (one call), `Plan` (plan once, execute many times without allocating), and
-/// `backends` / `candidates` (what could run here, and why not). Every function reports failure by throwing `Error`, before
-/// anything is launched and before any output is written.
+/// `backends` / `candidates` (what could run here, and why not). Every function reports failure by throwing `Error`,
+/// before anything is launched and before any output is written.
 #pragma once
 
 #include <array>
@@ -33,7 +34,8 @@ namespace tilemamba {
 /// Version of the library, "major.minor.patch".
 [[nodiscard]] TILEMAMBA_EXPORT std::string_view version() noexcept;
 
-// ---------------------------------------------------------------------------------------------------------------- errors
+// ----------------------------------------------------------------------------------------------------------------
+// errors
 
 enum class ErrorCode : int {
   invalid_argument = 1,  ///< an argument is wrong in itself: a shape, a stride, a value
@@ -45,7 +47,8 @@ enum class ErrorCode : int {
   backend_failure = 7,   ///< a launch or the device failed
 };
 
-/// The only exception that this library throws on purpose. `what()` names the tensor or option, what it was and what would be right.
+/// The only exception that this library throws on purpose. `what()` names the tensor or option, what it was and what
+/// would be right.
 class TILEMAMBA_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message);
@@ -56,7 +59,8 @@ class TILEMAMBA_EXPORT Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// --------------------------------------------------------------------------------------------------------------- tensors
+// ---------------------------------------------------------------------------------------------------------------
+// tensors
 
 /// "f32", "f16", "bf16", "i32".
 [[nodiscard]] TILEMAMBA_EXPORT std::string_view name(DType dtype) noexcept;
@@ -89,21 +93,24 @@ struct Tensor : Layout {
 /// A tensor that is written.
 struct MutableTensor : Layout {
   void* data = nullptr;
-  operator Tensor() const noexcept { return Tensor{static_cast<const Layout&>(*this), data}; }  // NOLINT(google-explicit-constructor)
+  operator Tensor() const noexcept {
+    return Tensor{static_cast<const Layout&>(*this), data};
+  }  // NOLINT(google-explicit-constructor)
 };
 
 /// A dense row-major layout. @throws Error if the rank is above max_rank, an extent is negative or the size overflows.
 [[nodiscard]] TILEMAMBA_EXPORT Layout dense(DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
 
-// ---------------------------------------------------------------------------------------------------------------- a call
+// ---------------------------------------------------------------------------------------------------------------- a
+// call
 
 /// The tensors of one call; every tensor lives on one device. An absent optional is a tensor not passed.
 struct Arguments {
-  Tensor x;   ///< (B,T,H,P), f32, f16 or bf16
-  Tensor dt;  ///< (B,T,H), as x or f32
-  Tensor A;   ///< (H), f32; values <= 0 in every real model
-  Tensor B;   ///< (B,T,G,N), as x
-  Tensor C;   ///< (B,T,G,N), as x
+  Tensor x;                              ///< (B,T,H,P), f32, f16 or bf16
+  Tensor dt;                             ///< (B,T,H), as x or f32
+  Tensor A;                              ///< (H), f32; values <= 0 in every real model
+  Tensor B;                              ///< (B,T,G,N), as x
+  Tensor C;                              ///< (B,T,G,N), as x
   std::optional<Tensor> D;               ///< (H) or (H,P), f32 or as x
   std::optional<Tensor> z;               ///< (B,T,H,P), as x
   std::optional<Tensor> dt_bias;         ///< (H), f32 or as dt
@@ -112,17 +119,18 @@ struct Arguments {
   std::optional<Tensor> cu_seqlens;      ///< (S+1) i32, B = 1: sequence s is tokens [cu_seqlens[s], cu_seqlens[s+1])
   MutableTensor y;                       ///< (B,T,H,P), as x or f32
   std::optional<MutableTensor> final_states;  ///< (B,H,P,N), packed: (S,H,P,N); f32, f16 or bf16
-  std::optional<MutableTensor> chunk_states;  ///< (B, T div K, H,P,N), packed: (sum of len div K, H,P,N); dtype as final_states, when both are given
+  std::optional<MutableTensor> chunk_states;  ///< (B, T div K, H,P,N), packed: (sum of len div K, H,P,N); dtype as
+                                              ///< final_states, when both are given
 };
 
 struct Options {
   bool dt_softplus = false;
   float dt_min = 0.0f;  ///< dt_limit, both ends inclusive; dt_min < 0 or dt_min > dt_max is an error
   float dt_max = std::numeric_limits<float>::infinity();
-  std::int64_t chunk_size = 0;          ///< a hint that published interfaces pass; results differ only by rounding; 0: none
+  std::int64_t chunk_size = 0;  ///< a hint that published interfaces pass; results differ only by rounding; 0: none
   std::int64_t chunk_states_every = 0;  ///< K of chunk_states, a multiple of 16; 0: chunk_states not asked for
-  bool batch_invariant = false;  ///< a sequence packed among others gives bit for bit what it gives alone
-  bool allow_tf32 = false;       ///< f32 inputs may be multiplied as tf32 (about 1e-3) where the device gains by it
+  bool batch_invariant = false;         ///< a sequence packed among others gives bit for bit what it gives alone
+  bool allow_tf32 = false;  ///< f32 inputs may be multiplied as tf32 (about 1e-3) where the device gains by it
   friend bool operator==(const Options&, const Options&) = default;
 };
 
@@ -132,7 +140,8 @@ enum class SkipForm : std::uint8_t { none, per_head, per_channel };  ///< D abse
 struct Problem {
   std::int64_t batch = 0, tokens = 0, heads = 0, head_dim = 0, groups = 0, state = 0;
   std::optional<std::int64_t> packed_sequences;  ///< S when cu_seqlens is given
-  std::optional<std::int64_t> packed_chunk_states;  ///< first extent of chunk_states when cu_seqlens and chunk_states are given
+  std::optional<std::int64_t>
+      packed_chunk_states;  ///< first extent of chunk_states when cu_seqlens and chunk_states are given
   DType x = DType::f32, dt = DType::f32, y = DType::f32;
   SkipForm skip = SkipForm::none;
   std::optional<DType> D, dt_bias, initial_states, final_states, chunk_states;
@@ -143,7 +152,8 @@ struct Problem {
   /// Sequences that have a state of their own: S when packed, else B.
   [[nodiscard]] std::int64_t sequences() const noexcept { return packed_sequences.value_or(batch); }
 
-  /// The problem that these tensors pose. @throws Error naming the tensor, its shape, dtype or stride, and what would be right.
+  /// The problem that these tensors pose. @throws Error naming the tensor, its shape, dtype or stride, and what would
+  /// be right.
   [[nodiscard]] TILEMAMBA_EXPORT static Problem of(const Arguments& arguments, const Options& options = {});
   /// @throws Error if the sizes, types and options do not go together.
   TILEMAMBA_EXPORT void check() const;
@@ -151,11 +161,13 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// Checks all that `scan` checks, the values of cu_seqlens included (they must be in host memory, or on a device whose backend is built).
+/// Checks all that `scan` checks, the values of cu_seqlens included (they must be in host memory, or on a device whose
+/// backend is built).
 /// @throws Error naming the tensor, or the entry of cu_seqlens.
 TILEMAMBA_EXPORT void validate(const Arguments& arguments, const Options& options = {});
 
-// ---------------------------------------------------------------------------------------------------- backends and plans
+// ---------------------------------------------------------------------------------------------------- backends and
+// plans
 
 /// "automatic", "staged", "fused", "recurrent" (docs/tile-interface.md).
 [[nodiscard]] TILEMAMBA_EXPORT std::string_view name(Schedule schedule) noexcept;
@@ -164,7 +176,8 @@ TILEMAMBA_EXPORT void validate(const Arguments& arguments, const Options& option
 
 /// What the caller insists on. Empty fields are the library's choice.
 struct Choice {
-  std::string backend;  ///< a family ("kokkos") or a member ("kokkos-openmp"); empty: TILEMAMBA_BACKEND, else the device query
+  std::string
+      backend;  ///< a family ("kokkos") or a member ("kokkos-openmp"); empty: TILEMAMBA_BACKEND, else the device query
   Schedule schedule = Schedule::automatic;
   std::string policy;  ///< the name of a tile configuration, as `candidates` lists them
   friend bool operator==(const Choice&, const Choice&) = default;
@@ -184,15 +197,16 @@ struct Candidate {
   std::string backend;
   Schedule schedule = Schedule::automatic;
   std::string policy;
-  bool is_default = false;           ///< the planner's choice for this problem on this backend
-  std::string refusal;               ///< empty: can run; else why not
+  bool is_default = false;  ///< the planner's choice for this problem on this backend
+  std::string refusal;      ///< empty: can run; else why not
   std::size_t workspace_bytes = 0;
 };
-/// Every (backend, schedule, policy) for this problem, those that refuse included. @throws Error if the problem is wrong in itself.
+/// Every (backend, schedule, policy) for this problem, those that refuse included. @throws Error if the problem is
+/// wrong in itself.
 [[nodiscard]] TILEMAMBA_EXPORT std::vector<Candidate> candidates(const Problem& problem);
 
-/// A problem bound to a backend, a schedule and a policy. Cheap to copy; safe to execute from several threads at once, each
-/// with its own workspace.
+/// A problem bound to a backend, a schedule and a policy. Cheap to copy; safe to execute from several threads at once,
+/// each with its own workspace.
 class TILEMAMBA_EXPORT Plan {
  public:
   /// @throws Error if the problem is wrong, or nothing can run it as `choice` asks: then with every candidate's reason.
@@ -207,8 +221,10 @@ class TILEMAMBA_EXPORT Plan {
 
   /// Runs the call. Allocates nothing, synchronises nothing (a CPU backend returns when it is done), times nothing.
   /// No output may overlap an input, the workspace or another output.
-  /// @param stream the device's stream (cudaStream_t, hipStream_t), or null for its default; CPU backends take null only.
-  /// @throws Error if the arguments are not those of the plan's problem, naming the first difference; outputs are then untouched.
+  /// @param stream the device's stream (cudaStream_t, hipStream_t), or null for its default; CPU backends take null
+  /// only.
+  /// @throws Error if the arguments are not those of the plan's problem, naming the first difference; outputs are then
+  /// untouched.
   void execute(const Arguments& arguments, void* workspace, std::size_t workspace_bytes, void* stream = nullptr) const;
 
   struct Impl;
@@ -217,8 +233,9 @@ class TILEMAMBA_EXPORT Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Plan (from a cache that is safe under threads), workspace and execute in one call. The values of cu_seqlens are checked
-/// where they are in host memory.
-TILEMAMBA_EXPORT void scan(const Arguments& arguments, const Options& options = {}, const Choice& choice = {}, void* stream = nullptr);
+/// Plan (from a cache that is safe under threads), workspace and execute in one call. The values of cu_seqlens are
+/// checked where they are in host memory.
+TILEMAMBA_EXPORT void scan(const Arguments& arguments, const Options& options = {}, const Choice& choice = {},
+                           void* stream = nullptr);
 
 }  // namespace tilemamba
