@@ -395,6 +395,8 @@ function(tilemamba_kokkos target)
   endif()
   if(reason STREQUAL "")
     set(directory_was_known "${Kokkos_DIR}")
+    # As our targets have it; Kokkos's package file would otherwise write it into the cache, where it would bind everyone.
+    set(CMAKE_CXX_EXTENSIONS OFF)
     find_package(Kokkos 4.5 QUIET REQUIRED CONFIG PATHS "${folder}" NO_DEFAULT_PATH)
     if(NOT directory_was_known)
       unset(Kokkos_DIR CACHE)

@@ -96,12 +96,12 @@ class KokkosBackend : public Backend {
 
   [[nodiscard]] Probe probe() const override {
     initialize();
-    const int threads = Space().concurrency();
+    const int count = threads();
     const std::string version = std::to_string(KOKKOS_VERSION_MAJOR) + "." + std::to_string(KOKKOS_VERSION_MINOR) +
                                 "." + std::to_string(KOKKOS_VERSION_PATCH);
     return {true,
             "Kokkos " + version,
-            {"cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + ", " TILEMAMBA_CPU_LEVEL}};
+            {"cpu, " + std::to_string(count) + (count == 1 ? " thread" : " threads") + ", " TILEMAMBA_CPU_LEVEL}};
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
@@ -111,7 +111,7 @@ class KokkosBackend : public Backend {
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
     for (const Policy& policy : policies) {
-      const kernels::WorkspaceLayout layout(problem, plan_of(problem, policy).arrangement);
+      const kernels::WorkspaceLayout layout(problem, plan_of(problem, policy, threads()).arrangement);
       const bool fits = (layout.slots + problem.sequences()) * problem.heads <= std::numeric_limits<int>::max();
       result.push_back({policy.schedule, policy.name,
                         fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
@@ -125,7 +125,7 @@ class KokkosBackend : public Backend {
     initialize();
     for (const Policy& policy : policies) {
       if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
-      return std::make_unique<KokkosExecutable<Space>>(problem, plan_of(problem, policy));
+      return std::make_unique<KokkosExecutable<Space>>(problem, plan_of(problem, policy, threads()));
     }
     outcome.message = "it has no policy " + std::string(offer.policy);
     return nullptr;
@@ -141,6 +141,11 @@ class KokkosBackend : public Backend {
   void release(const Device&, void* memory) const noexcept override { std::free(memory); }
 
  private:
+  static int threads() {
+    initialize();
+    return Space().concurrency();
+  }
+
   std::string_view name_;
 };
 

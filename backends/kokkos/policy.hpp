@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <cstdint>
 #include <string_view>
 
 #include "kernels/lower.hpp"
@@ -17,49 +17,65 @@ struct Policy {
   Schedule schedule;
   int chunk;                    ///< Q
   int channels;                 ///< the most of a head that a worker holds
-  int workers;                  ///< slices of heads in a block, which share C.B^T
-  std::int64_t segment_chunks;  ///< chunks of a segment where a sequence is cut
+  std::int64_t segment_chunks;  ///< chunks of a segment, where a sequence is cut
+  double token_cost;            ///< time per token of a chunk, empty places included, beside that of the first
 };
 
-/// In the order of preference; `take` may prefer a later one. Names: chunk, workers.
+/// The costs were measured with P 64, N 128 (bench/results); they depend little on the sizes.
 inline constexpr std::array policies = {
-    Policy{"q64w4", Schedule::fused, 64, 128, 4, 64},    //
-    Policy{"q64w1", Schedule::fused, 64, 128, 1, 64},    //
-    Policy{"q32w2", Schedule::fused, 32, 64, 2, 128},    //
-    Policy{"q64w4", Schedule::staged, 64, 128, 4, 1},    //
-    Policy{"q128w4", Schedule::staged, 128, 128, 4, 1},  //
-    Policy{"r16w1", Schedule::recurrent, 16, 128, 1, kernels::whole_sequence},
+    Policy{"q64", Schedule::fused, 64, 128, 64, 1.0},
+    Policy{"q32", Schedule::fused, 32, 128, 128, 1.05},
+    Policy{"q64", Schedule::staged, 64, 128, 1, 1.25},
+    Policy{"q128", Schedule::staged, 128, 128, 1, 1.25},
+    Policy{"r16", Schedule::recurrent, 16, 128, kernels::whole_sequence, 1.2},
 };
-
-/// Blocks that the fused schedule should have to keep a CPU's cores busy. A constant of the library and not the number
-/// of cores: results must not depend on how many threads there are.
-inline constexpr std::int64_t enough_blocks = 16;
 
 /// A problem under a policy.
 struct Plan {
   kernels::Arrangement arrangement;
   int channels;
-  int workers;
+  int workers;  ///< heads of a block, which share C.B^T
 };
 
-[[nodiscard]] inline std::int64_t blocks_per_segment(const Problem& problem, const Policy& policy) {
-  const std::int64_t slices =
-      kernels::divide_up<std::int64_t>(problem.head_dim, policy.channels) * (problem.heads / problem.groups);
-  return problem.sequences() * problem.groups * kernels::divide_up<std::int64_t>(slices, policy.workers);
+/// Slices of heads, of all sequences: what there is to do side by side where sequences are not cut.
+[[nodiscard]] inline std::int64_t slices(const Problem& problem, const Policy& policy) {
+  return problem.sequences() * problem.heads * kernels::divide_up<std::int64_t>(problem.head_dim, policy.channels);
 }
 
-/// One segment a sequence where that gives enough blocks. Under batch_invariant nothing but the policy may decide.
-[[nodiscard]] inline Plan plan_of(const Problem& problem, const Policy& policy) {
-  const bool whole = !problem.options.batch_invariant && blocks_per_segment(problem, policy) >= enough_blocks;
+/// Slices that should be there before sequences stay whole. A constant of the library and not the number of cores:
+/// where a sequence is cut decides its bits, and they must not depend on how many threads there are.
+inline constexpr std::int64_t enough_slices = 8;
+
+/// @param threads decides how many heads make a block, and with that no bit: a head's arithmetic is the same in any
+/// block.
+[[nodiscard]] inline Plan plan_of(const Problem& problem, const Policy& policy, int threads) {
+  const bool whole = !problem.options.batch_invariant && slices(problem, policy) >= enough_slices;
+  const auto blocks = [&](int workers) {
+    const std::int64_t of_group =
+        slices(problem, policy) / std::max<std::int64_t>(problem.sequences() * problem.groups, 1);
+    return problem.sequences() * problem.groups * kernels::divide_up<std::int64_t>(of_group, workers);
+  };
+  int workers = 4;
+  while (threads > 1 && workers > 1 && blocks(workers) < 4 * threads) workers /= 2;  // few blocks leave threads idle
   return {{policy.schedule, policy.chunk, whole ? kernels::whole_sequence : policy.segment_chunks},
           static_cast<int>(std::min<std::int64_t>(policy.channels, problem.head_dim)),
-          policy.workers};
+          workers};
 }
 
-/// Index of the default: four heads a block share C.B^T, unless that leaves too few blocks.
+/// Index of the default: what costs least for sequences of the mean length, the empty places of their last chunks
+/// included.
 [[nodiscard]] inline std::size_t default_policy(const Problem& problem) {
-  if (problem.options.batch_invariant) return 0;
-  return blocks_per_segment(problem, policies[0]) >= enough_blocks ? 0 : 1;
+  if (problem.options.batch_invariant) return 0;  // nothing but the policy may decide
+  const std::int64_t row = problem.packed_sequences ? std::max<std::int64_t>(*problem.packed_sequences, 1) : 1;
+  const std::int64_t length = kernels::divide_up(problem.tokens, row);
+  const auto cost = [&](const Policy& policy) {
+    const bool fills_chunks = policy.schedule != Schedule::recurrent;
+    const std::int64_t places =
+        fills_chunks ? kernels::divide_up<std::int64_t>(length, policy.chunk) * policy.chunk : length;
+    return static_cast<double>(places) * policy.token_cost;
+  };
+  const auto cheaper = [&](const Policy& a, const Policy& b) { return cost(a) < cost(b); };
+  return static_cast<std::size_t>(std::min_element(policies.begin(), policies.end(), cheaper) - policies.begin());
 }
 
 }  // namespace tilemamba::kokkos

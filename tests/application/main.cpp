@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An application that has a Kokkos of its own, with every symbol of it in view, and also uses tilemamba. It does, in the order
-/// of the letters of its first argument:
+/// An application that has a Kokkos of its own, with every symbol of it in view, and also uses tilemamba. It does, in
+/// the order of the letters of its first argument:
 ///
-///     I  initialise its own Kokkos     K  work with it     F  finalise it     S  scan with tilemamba on the backend of argument 2
+///     I  initialise its own Kokkos     K  work with it     F  finalise it     S  scan with tilemamba on the backend of
+///     argument 2
 ///
 /// and checks after each that its own Kokkos, its OpenMP settings and the scan's answer are what they should be.
 /// tests/CMakeLists.txt has the orders.
@@ -54,7 +55,8 @@ void initialize() {
 
 void work() {
   const Numbers all = *numbers;
-  Kokkos::parallel_for("application::fill", all.extent(0), KOKKOS_LAMBDA(std::size_t i) { all(i) = double(i); });
+  Kokkos::parallel_for(
+      "application::fill", all.extent(0), KOKKOS_LAMBDA(std::size_t i) { all(i) = double(i); });
   double sum = 0;
   Kokkos::parallel_reduce(
       "application::sum", all.extent(0), KOKKOS_LAMBDA(std::size_t i, double& part) { part += all(i); }, sum);

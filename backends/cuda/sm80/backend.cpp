@@ -24,6 +24,17 @@ kernels::HeadBlocks head_blocks(const kernels::Call& call, const Tiling& tiling)
   return {call, tiling.channels, tiling.workers};
 }
 
+/// See Features in tile.cuh.
+bool is_plain(const kernels::Call& call) {
+  const auto size = static_cast<std::int64_t>(size_of(call.x.dtype));
+  const auto aligned = [&](const kernels::TokenView& view) {
+    const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
+    return ((reinterpret_cast<std::uintptr_t>(view.data) | static_cast<std::uintptr_t>(strides * size)) & 15) == 0;
+  };
+  return !call.seq_idx.given && !call.z.given && !call.chunk_states.given && call.y.dtype == call.x.dtype && call.y.width * size % 16 == 0 &&
+         aligned(call.x) && aligned(call.B) && aligned(call.C) && aligned(call.y);
+}
+
 /// A problem made ready to run on its device.
 class Sm80Executable : public Executable {
  public:
@@ -34,7 +45,7 @@ class Sm80Executable : public Executable {
   [[nodiscard]] std::string load() const {
     const Current current(problem_.device.index);
     if (current.failure() != cudaSuccess) return in_words(current.failure(), "making the device current");
-    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.fused, kernels_.cumsum, kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
+    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.fused, kernels_.plain_sum_segments, kernels_.plain_fused, kernels_.cumsum, kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
       if (kernel.function == nullptr) continue;
       cudaFuncAttributes attributes{};
       cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
@@ -52,10 +63,13 @@ class Sm80Executable : public Executable {
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
     const Current current(problem_.device.index);
     cudaError_t error = current.failure();
-    kernels::Call call = kernels::lower(arguments, problem_, arrangement_, workspace);
+    PlainCall plain_call;
+    kernels::Call& call = plain_call;
+    call = kernels::lower(arguments, problem_, arrangement_, workspace);
+    const bool plain = kernels_.plain_fused.function != nullptr && is_plain(call);
     const auto launch = [&](const Kernel& kernel, std::int64_t blocks, auto... arguments_of_kernel) {
       if (blocks == 0 || error != cudaSuccess) return;
-      void* list[] = {&call, &arguments_of_kernel...};
+      void* list[] = {&plain_call, &arguments_of_kernel...};
       error = cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(kernel.threads)), list,
                                kernel.bytes(problem_), static_cast<cudaStream_t>(stream));
     };
@@ -64,8 +78,8 @@ class Sm80Executable : public Executable {
     const int column_blocks = static_cast<int>(kernels::divide_up<std::int64_t>(problem_.state, policy_.state.state));
     if (sequences.cu_seqlens != nullptr) launch(tabulate_kernel(), 1);
     if (policy_.schedule == Schedule::fused) {
-      if (sequences.slots > 0) launch(kernels_.sum_segments, sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
-      launch(kernels_.fused, sequences.most_units() * out.count, out);
+      if (sequences.slots > 0) launch(plain ? kernels_.plain_sum_segments : kernels_.sum_segments, sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
+      launch(plain ? kernels_.plain_fused : kernels_.fused, sequences.most_units() * out.count, out);
     } else {
       launch(kernels_.cumsum, kernels::divide_up<std::int64_t>(sequences.most_units() * call.heads, 4));
       launch(kernels_.pass_state, sequences.count * state.slices() * column_blocks, state, column_blocks);

@@ -3,6 +3,7 @@
 /// The kernels: who does what of the text, when, and where its tiles lie.
 #pragma once
 
+#include "backends/cuda/sm80/kernels.hpp"
 #include "backends/cuda/sm80/tile.cuh"
 #include "kernels/scan_fused.hpp"
 
@@ -22,12 +23,17 @@ using kernels::Slice;
 using kernels::Tokens;
 
 template <class W>
+using CallOf = std::conditional_t<W::plain, PlainCall, Call>;
+
+template <class W>
 TILEMAMBA_DEVICE W make_worker(const Call& call) {
   W w{};
   w.warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // so that the compiler knows it to be uniform
   w.lane = static_cast<int>(threadIdx.x) % 32;
-  w.documents = call.seq_idx.given;
-  w.wide = W::Element::size == 2 && call.y.dtype == DType::f32;
+  if constexpr (!W::plain) {
+    w.documents = call.seq_idx.given;
+    w.wide = W::Element::size == 2 && call.y.dtype == DType::f32;
+  }
   w.active = true;
   return w;
 }
@@ -61,7 +67,7 @@ TILEMAMBA_DEVICE HeadChunk<W> head_chunk(W& w, unsigned at, unsigned decayed, un
 
 /// put_snapshot, and finish_state where the sequence ends, with the many ways to store a state compiled once. It looks the
 /// sequence up again: in between there are no registers for it.
-template <class W>
+template <class W, class Call>
 TILEMAMBA_DEVICE void put_states(W& w, const Call& call, std::int64_t unit, const Tokens& tokens, const Slice& slice, bool final,
                                  const Carried<W>& carried) {
   if (!call.chunk_states.given && !final) return;
@@ -80,12 +86,12 @@ TILEMAMBA_DEVICE void put_states(W& w, const Call& call, std::int64_t unit, cons
 template <class W>
 struct StepsCall {
   const typename W::Steps& dt;
-  const kernels::TokenView& seq_idx;
+  const decltype(CallOf<W>::seq_idx)& seq_idx;
 };
 
 // ----------------------------------------------------------------------------------------------------------------- the fused walk
 
-/// Shared memory of the walk: [stage 0][stage 1][decayed scores][parts of sums][leaving][z of both stages]
+/// Shared memory of the walk: [stage 0][stage 1][decayed scores][parts of sums][D][leaving][z of both stages]
 template <class W>
 struct FusedLayout {
   using S = Sizes<W>;
@@ -93,7 +99,8 @@ struct FusedLayout {
   static constexpr unsigned stage = 2 * S::group + W::most_workers * head;
   static constexpr unsigned decayed = 2 * stage;
   static constexpr unsigned exchange = decayed + W::most_workers * S::decayed;
-  static constexpr unsigned leaving = exchange + W::exchange_bytes;
+  static constexpr unsigned skip = exchange + W::exchange_bytes;
+  static constexpr unsigned leaving = skip + whole_lines(W::most_workers * W::skip_bytes);
   static constexpr unsigned narrow_bytes = leaving + W::most_workers * S::leaving;
   static constexpr unsigned wide_bytes = leaving + W::most_workers * whole_lines(S::wide_leaving);
   static constexpr unsigned gate_bytes = 2 * W::most_workers * S::head;
@@ -113,7 +120,7 @@ struct FusedLayout {
 /// decayed(c) and landed(c + 1) fly the loads of c + 1, the products of c, the outputs of c - 1 on their way to memory, and
 /// one warp of each head sums the decays of c + 1, whose steps it asked for a chunk earlier.
 template <class W>
-__global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ Call call, const __grid_constant__ HeadBlocks heads) {
+__global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
   using Layout = FusedLayout<W>;
   const std::int64_t unit = blockIdx.x / heads.count;
   const int head_block = static_cast<int>(blockIdx.x % heads.count);
@@ -128,6 +135,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
 
   W w = make_worker<W>(call);
   w.exchange = Layout::exchange;
+  w.skip = Layout::skip + w.worker() * W::skip_bytes;
   const bool leaves = segment == sequence.units - 1;
   const int size = heads.size(head_block);
   const bool real = w.worker() < size;
@@ -172,6 +180,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
     w.get(steps, call.dt, tokens_at(begin + k, first + k * count, k == 0 ? count : count_next), slice.head);
     if (k == 0) sum_decays(0, tokens_at(begin, first, count));
   }
+  w.load_skip(call.D, slice);
   gather_segments(w, call, sequence, segment, slice, carried);
   wait_copies<0>();
   __syncthreads();  // landed(begin)
@@ -204,7 +213,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
           if (my_turn(c + 2)) w.get(steps, call.dt, tokens_at(c + 2, next.first + count_next, count_later), slice.head);
         },
         [&] {
-          if (real) put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
+          if (real && !W::plain) put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
           wait_copies<0>();
           __syncthreads();  // landed(c + 1)
           forget(w.lane);
@@ -215,6 +224,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
   }
   __syncthreads();
   if (real) store_output(w, call, tokens_at(end - 1, first - count_before, count_before), slice, out);
+  if (W::plain && real && leaves) finish_state(w, call, call.sequences.of_unit(unit), slice, carried);
 }
 
 // --------------------------------------------------------------------------------------------------------- kernels of states alone
@@ -248,7 +258,7 @@ struct StateBlock {
 
 /// A segment's state summed from zero, its chunks from the last to the first. A sequence's last segment has nothing to do.
 template <class W>
-__global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant__ Call call, const __grid_constant__ HeadBlocks heads,
+__global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads,
                                                            int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
@@ -317,7 +327,7 @@ __global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant
 
 /// The state at each chunk's start, chunk after chunk. Job: a sequence.
 template <class W>
-__global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__ Call call, const __grid_constant__ HeadBlocks heads,
+__global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads,
                                                          int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
@@ -383,7 +393,7 @@ __global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__
 
 /// chunk_cumsum of every chunk and head. Warp: (unit, head).
 template <class W>
-__global__ void __launch_bounds__(128) cumsum(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(128) cumsum(const __grid_constant__ CallOf<W> call) {
   W w = make_worker<W>(call);
   w.top = w.warp * Sizes<W>::decays;
   Decays<W> decays(w);
@@ -398,14 +408,15 @@ __global__ void __launch_bounds__(128) cumsum(const __grid_constant__ Call call)
   w.put(call.delta, unit, head, decays.delta);
 }
 
-/// Shared memory: [C][B][x, decays][decayed scores][parts of sums][leaving][z]
+/// Shared memory: [C][B][x, decays][decayed scores][parts of sums][D][leaving][z]
 template <class W>
 struct OutLayout {
   using S = Sizes<W>;
   static constexpr unsigned head = whole_lines(S::head + S::decays);
   static constexpr unsigned decayed = 2 * S::group + W::most_workers * head;
   static constexpr unsigned exchange = decayed + W::most_workers * S::decayed;
-  static constexpr unsigned leaving = exchange + W::exchange_bytes;
+  static constexpr unsigned skip = exchange + W::exchange_bytes;
+  static constexpr unsigned leaving = skip + whole_lines(W::most_workers * W::skip_bytes);
   static constexpr unsigned narrow_bytes = leaving + W::most_workers * S::leaving;
   static constexpr unsigned wide_bytes = leaving + W::most_workers * whole_lines(S::wide_leaving);
   static constexpr unsigned gate_bytes = W::most_workers * S::head;
@@ -418,7 +429,7 @@ struct OutLayout {
 
 /// The outputs of a chunk. Block: (unit, block of heads).
 template <class W>
-__global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_constant__ Call call, const __grid_constant__ HeadBlocks heads) {
+__global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
   using Layout = OutLayout<W>;
   const std::int64_t unit = blockIdx.x / heads.count;
   const int head_block = static_cast<int>(blockIdx.x % heads.count);
@@ -428,6 +439,7 @@ __global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_consta
 
   W w = make_worker<W>(call);
   w.exchange = Layout::exchange;
+  w.skip = Layout::skip + w.worker() * W::skip_bytes;
   const int size = heads.size(head_block);
   const bool real = w.worker() < size;
   const Slice slice = heads.slice(head_block, kernels::least(w.worker(), size - 1));
@@ -448,6 +460,7 @@ __global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_consta
     entry_decays(w, chunk.decays);
     tabulate_decays(w, rule, chunk.decays);
   }
+  w.load_skip(call.D, slice);
   kernels::StateOperand<W> S_in(w);
   w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
   wait_copies<0>();

@@ -18,14 +18,20 @@ const void* address(Function* function) {
 template <class E, std::size_t index>
 Kernels make_kernels() {
   constexpr Policy policy = policies[index];
-  using Out = Worker<E, policy.out>;
-  using State = Worker<E, policy.state>;
+  using Out = Worker<E, policy.out, false>;
+  using State = Worker<E, policy.state, false>;
   [[maybe_unused]] constexpr unsigned ring = StateLayout<State>::bytes;
   Kernels kernels;
   if constexpr (policy.schedule == Schedule::fused) {
     using Layout = FusedLayout<Out>;
     kernels.sum_segments = {address(sum_segments<State>), State::threads, ring, ring, 0};
     kernels.fused = {address(fused<Out>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes, Layout::gate_bytes};
+    if constexpr (E::size == 2) {
+      using PlainOut = Worker<E, policy.out, true>;
+      using PlainState = Worker<E, policy.state, true>;
+      kernels.plain_sum_segments = {address(sum_segments<PlainState>), State::threads, ring, ring, 0};
+      kernels.plain_fused = {address(fused<PlainOut>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes, 0};
+    }
   } else {
     using Layout = OutLayout<Out>;
     constexpr unsigned vectors = 4 * Sizes<State>::decays;

@@ -4,9 +4,21 @@
 #pragma once
 
 #include "backends/cuda/sm80/policy.hpp"
+#include "kernels/call.hpp"
 
 namespace tilemamba::cuda::sm80 {
 
+/// A plain call, which says of what it lacks that it is not given.
+struct PlainCall : kernels::Call {
+  struct NoTokens : kernels::TokenView {
+    static constexpr bool given = false;
+  };
+  struct NoStates : kernels::StateView {
+    static constexpr bool given = false;
+  };
+  NoTokens seq_idx, z;
+  NoStates chunk_states;
+};
 struct Kernel {
   const void* function = nullptr;
   int threads = 0;
@@ -20,9 +32,10 @@ struct Kernel {
   }
 };
 
-/// The kernels of a policy; those of the other schedule are null.
+/// The kernels of a policy; those of the other schedule are null. The plain ones, where there are any, are for plain calls.
 struct Kernels {
   Kernel sum_segments, fused;
+  Kernel plain_sum_segments, plain_fused;
   Kernel cumsum, pass_state, compute_out;
 };
 

@@ -28,8 +28,24 @@ using tile::P;
 using tile::Part;
 using tile::Q;
 
-template <class E, Tiling tiling>
-struct Worker {
+/// What a call may have beside the common: known when the kernel is compiled, or when it runs. A plain call has no seq_idx, z
+/// or chunk_states, y is of x's type, and x, B, C and y can be moved 16 bytes at a time.
+template <bool plain>
+struct Features {
+  static constexpr bool documents = false;
+  static constexpr bool wide = false;
+};
+template <>
+struct Features<false> {
+  bool documents;  ///< there is a seq_idx
+  bool wide;       ///< y is fp32 and x is not
+};
+
+template <class E, Tiling tiling, bool plain_>
+struct Worker : Features<plain_> {
+  using Features<plain_>::documents;
+  using Features<plain_>::wide;
+  static constexpr bool plain = plain_;
   using Element = E;
   using Pair = typename E::Pair;
   static constexpr int q = tiling.chunk, p = tiling.channels, n = tiling.state, parts = tiling.parts;
@@ -46,8 +62,7 @@ struct Worker {
   int warp, lane;
   int first_column;   ///< of the state, of those that this block holds
   unsigned exchange;  ///< where the parts of a sum meet
-  bool documents;     ///< there is a seq_idx
-  bool wide;          ///< y is fp32 and x is not
+    unsigned skip;      ///< where the D of this worker's channels lie, in shared memory
   bool active;        ///< this warp's channels exist
 
   template <class Axis>
@@ -94,6 +109,11 @@ struct Worker {
     /// Two elements of a row.
     TILEMAMBA_DEVICE Pair& pair(int row, int column) const {
       return *reinterpret_cast<Pair*>(shared_memory + offset(row, column));
+    }
+        /// The pair at an offset found once, moved by eights.
+    static TILEMAMBA_DEVICE Pair& pair_at(unsigned offset, int rows8, int columns8) {
+      const unsigned across = columns8 == 0 ? offset : next_eight_columns(offset);
+      return *reinterpret_cast<Pair*>(shared_memory + across + rows8 * 8 * pitch);
     }
     /// An address moved by whole blocks of 16 x 16; both counts are known to the compiler.
     static TILEMAMBA_DEVICE unsigned moved(unsigned address, int rows16, int columns16) {
@@ -274,7 +294,7 @@ struct Worker {
     const int wanted = kernels::least(per_chunk, view.width - column) * E::size;
     const int count = wanted > 0 ? tokens.count : 0;
     const std::int64_t origin = view.offset(tokens, of_group ? slice.group : slice.head, wanted > 0 ? column : 0);
-    if (aligned(view, E::size)) {
+        if (plain || aligned(view, E::size)) {
       const char* from = static_cast<const char*>(view.data) + (origin + row * view.token_stride) * E::size;
       const std::int64_t step = view.token_stride * (rows * E::size);
       const unsigned to = shared_address(out.chunk_offset(row, chunk));
@@ -455,7 +475,7 @@ struct Worker {
     if (wanted <= 0) return;
     Stored* to = static_cast<Stored*>(view.data) + view.offset(tokens, slice.head, column) + row * view.token_stride;
     const std::int64_t step = view.token_stride * rows;
-    const bool whole = wanted == per_chunk && aligned(view, sizeof(Stored));
+    const bool whole = plain || (wanted == per_chunk && aligned(view, sizeof(Stored)));
 #pragma unroll 4
     for (int here = row; here < tokens.count; here += rows) {
       const uint4 v = *reinterpret_cast<const uint4*>(shared_memory + offset(here, chunk));
@@ -480,18 +500,16 @@ struct Worker {
   }
   TILEMAMBA_DEVICE void narrow(Leaving<Q, P>& out, const Accumulator<Q, P>& y) const {
     if (!has_rows()) return;
+    const int row = first_row() + lane / 4, column = channel() + lane % 4 * 2;
+    const unsigned at = out.offset(row, column);
 #pragma unroll
-    for (int i = 0; i < own; ++i) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int j = k / 2, half = k % 2;
-        const int row = first_row() + i * 16 + lane / 4 + half * 8, column = channel() + j * 8 + lane % 4 * 2;
-        const float low = y.r[i][j][half * 2], high = y.r[i][j][half * 2 + 1];
-        if (E::size == 2 && wide) {
-          *reinterpret_cast<float2*>(shared_memory + out.wide_offset(row, column)) = {low, high};
-        } else {
-          out.pair(row, column) = E::pack(low, high);
-        }
+    for (int k = 0; k < 4 * own; ++k) {
+      const int i = k / 4, j = k % 2, half = k / 2 % 2;
+      const float low = y.r[i][j][half * 2], high = y.r[i][j][half * 2 + 1];
+      if (E::size == 2 && wide) {
+        *reinterpret_cast<float2*>(shared_memory + out.wide_offset(row + i * 16 + half * 8, column + j * 8)) = {low, high};
+      } else {
+        out.pair_at(at, i * 2 + half, j) = E::pack(low, high);
       }
     }
   }
@@ -637,7 +655,8 @@ struct Worker {
   TILEMAMBA_DEVICE void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, uses>& x, const Vector<Q>& weights) const {
     load_operand(out, x, [&](Pair v, int token) {
       const float2 pair = E::unpack(v);
-      return E::pack(weigh(pair.x, weights.at(token)), weigh(pair.y, weights.at(token + 1)));
+      const float2 its = *reinterpret_cast<const float2*>(&weights.at(token));
+      return E::pack(weigh(pair.x, its.x), weigh(pair.y, its.y));
     });
   }
   TILEMAMBA_DEVICE void decay(State<P, N>& S, float factor) const {
@@ -666,43 +685,58 @@ struct Worker {
   TILEMAMBA_DEVICE void decay_scores(Operand<Q, Q, tile::as_A, Part::lower>& out, const Accumulator<Q, Q, Part::lower>& scores,
                                      const Vector<Q>& cum, const Vector<Q>& delta, const Ordinals<Q>& document,
                                      const DecayTable& table, float, const View&, int) const {
+    // All that is read comes before the first write: the compiler does not know that they are apart.
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
-      const auto write = [&](auto decayed) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int h = k / 2, half = k % 2;
-          const int row = i * 16 + lane / 4 + half * 8, column = j * 16 + h * 8 + lane % 4 * 2;
-          const float* score = &scores.r[s][h][half * 2];
-          out.pair(row, column) = E::pack(decayed(score[0], row, column), decayed(score[1], row, column + 1));
-        }
-      };
+      const int row = i * 16 + lane / 4, column = j * 16 + lane % 4 * 2;
+      float weight[2][4];  // as the scores lie
       if (i == j) {
-        write([&](float score, int row, int column) {
-          const bool seen = column <= row && (!documents || document.at(row) == document.at(column));
-          const float exponent = tile::select(seen, cum.at(row) - cum.at(column), tile::minus_infinity);
-          return tile::weigh(score, tile::exp2(exponent) * delta.at(column));
-        });
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
+          const bool seen = its_column <= its_row && (!documents || document.at(its_row) == document.at(its_column));
+          const float exponent = tile::select(seen, cum.at(its_row) - cum.at(its_column), tile::minus_infinity);
+          weight[k / 4][k % 4] = tile::exp2(exponent) * delta.at(its_column);
+        }
       } else {
-        write([&](float score, int row, int column) { return weigh(score, table.row(row) * table.column(i, column)); });
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          weight[k / 4][k % 4] = table.row(row + k / 2 % 2 * 8) * table.column(i, column + k / 4 * 8 + k % 2);
+        }
+      }
+      const unsigned at = out.offset(row, column);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int h = k / 2, half = k % 2;
+        const float* score = &scores.r[s][h][half * 2];
+        out.pair_at(at, half, h) = E::pack(decayed(score[0], weight[h][half * 2], i == j), decayed(score[1], weight[h][half * 2 + 1], i == j));
       }
     });
   }
+  /// On the diagonal a weight of zero hides scores that need not be finite.
+  TILEMAMBA_DEVICE float decayed(float score, float weight, bool diagonal) const {
+    return documents || diagonal ? tile::weigh(score, weight) : score * weight;
+  }
+  /// The D of a worker's channels, brought where add_skip looks for it; by the worker's warps, once.
+  static constexpr unsigned skip_bytes = p * 4;
+  TILEMAMBA_DEVICE void load_skip(const tile::HeadView& D, const tile::Slice& slice) const {
+    const int i = head_warp() * 32 + lane;
+    if (i >= p) return;
+    const bool exists_here = D.channel_stride == 0 || slice.channel + i < D.width;
+    reinterpret_cast<float*>(shared_memory + skip)[i] = exists_here ? tile::value(D, slice.head, slice.channel + i) : 0.0f;
+  }
   template <class View, unsigned uses>
-  TILEMAMBA_DEVICE void add_skip(Accumulator<Q, P>& y, const Shared<Q, P, uses>& x, const View& D, const tile::Slice& slice) const {
+  TILEMAMBA_DEVICE void add_skip(Accumulator<Q, P>& y, const Shared<Q, P, uses>& x, const View& D, const tile::Slice&) const {
     if (!D.given || !has_rows()) return;
+    const int column = channel() + lane % 4 * 2;
+    const unsigned at = x.offset(first_row() + lane / 4, column);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int column = channel() + j * 8 + lane % 4 * 2;
-      const auto skip = [&](int c) {
-        return tile::value(D, slice.head, slice.channel + c < D.width ? slice.channel + c : 0);
-      };
-      const float low = skip(column), high = skip(column + 1);
+      const float2 d = *reinterpret_cast<const float2*>(shared_memory + skip + (column + j * 8) * 4);
 #pragma unroll
       for (int k = 0; k < 2 * own; ++k) {
-        const int i = k / 2, half = k % 2;
-        const float2 v = E::unpack(x.pair(first_row() + i * 16 + half * 8 + lane / 4, column));
-        y.r[i][j][half * 2] += low * v.x;
-        y.r[i][j][half * 2 + 1] += high * v.y;
+        const float2 v = E::unpack(x.pair_at(at, k, j));
+        y.r[k / 2][j][k % 2 * 2] += d.x * v.x;
+        y.r[k / 2][j][k % 2 * 2 + 1] += d.y * v.y;
       }
     }
   }
@@ -723,7 +757,7 @@ struct Worker {
 #pragma unroll
       for (int k = 0; k < 8; ++k) sum[k / 4][k % 4] = 0.0f;
       const unsigned c_at = rows_address(C, i * 16, 0), b_at = rows_address(B, j * 16, 0);
-#pragma unroll
+#pragma unroll(E::size == 2 ? 8 : 4)
       for (int k = 0; k < n * parts / 16; ++k) {
         Pair c[4], b[4];
         load_rows(c, C, c_at, 0, k);

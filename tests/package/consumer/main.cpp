@@ -9,7 +9,8 @@
 int main(int argc, char** argv) {
   const auto all = tilemamba::backends();
   for (const auto& backend : all) {
-    std::printf("%s: %s, %s\n", backend.name.c_str(), backend.can_run ? "can run" : "cannot run", backend.reason.c_str());
+    std::printf("%s: %s, %s\n", backend.name.c_str(), backend.can_run ? "can run" : "cannot run",
+                backend.reason.c_str());
   }
   return std::all_of(argv + 1, argv + argc,
                      [&](const std::string& name) {
