@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of the published rows on an NVIDIA GPU, as JSON: medians of replays of a CUDA graph, which is the device's time alone.
+// Times of the published rows on an NVIDIA GPU, as JSON: medians of replays of a CUDA graph, which is the device's time
+// alone.
 //
 //   cuda_rows [--all] [--slow] [--rows FIRST,LAST] [--repeat N]
 //
-// --all times every schedule and policy that can run a row, not only the planner's choice. --slow: half of the heads keep their
-// state for thousands of tokens (|A dt| <= 1e-4), the others for about 50, instead of the published distribution.
+// --all times every schedule and policy that can run a row, not only the planner's choice. --slow: half of the heads
+// keep their state for thousands of tokens (|A dt| <= 1e-4), the others for about 50, instead of the published
+// distribution.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -33,21 +35,36 @@ struct Row {
 };
 
 constexpr Row rows[] = {
-    {"grid", 4, 1024, 8, 1, 64, 64, 0.0277},          {"grid", 4, 4096, 8, 1, 64, 64, 0.0693},
-    {"grid", 4, 16384, 8, 1, 64, 64, 0.2696},         {"grid", 4, 65536, 8, 1, 64, 64, 1.0551},
-    {"grid", 4, 262144, 8, 1, 64, 64, 4.1498},        {"grid", 4, 1024, 8, 1, 64, 128, 0.0296},
-    {"grid", 4, 4096, 8, 1, 64, 128, 0.0879},         {"grid", 4, 16384, 8, 1, 64, 128, 0.3564},
-    {"grid", 4, 65536, 8, 1, 64, 128, 1.3778},        {"grid", 4, 262144, 8, 1, 64, 128, 5.4015},
-    {"grid", 4, 1024, 8, 1, 64, 256, 0.0398},         {"grid", 4, 4096, 8, 1, 64, 256, 0.1258},
-    {"grid", 4, 16384, 8, 1, 64, 256, 0.4888},        {"grid", 4, 65536, 8, 1, 64, 256, 1.8353},
-    {"grid", 4, 262144, 8, 1, 64, 256, 7.2387},       {"grid", 4, 1024, 8, 1, 64, 512, 0.0571},
-    {"grid", 4, 4096, 8, 1, 64, 512, 0.1922},         {"grid", 4, 16384, 8, 1, 64, 512, 0.7404},
-    {"grid", 4, 65536, 8, 1, 64, 512, 2.7976},        {"grid", 4, 262144, 8, 1, 64, 512, 11.0304},
-    {"Mamba2-2.7B", 1, 2048, 80, 1, 64, 128, 0.0996}, {"Mamba2-2.7B", 1, 8192, 80, 1, 64, 128, 0.3537},
-    {"Mamba2-2.7B", 1, 65536, 80, 1, 64, 128, 3.0412}, {"Mamba2-2.7B", 8, 4096, 80, 1, 64, 128, 1.4232},
-    {"Nemotron-H-8B", 1, 2048, 128, 8, 64, 128, 0.1598}, {"Nemotron-H-8B", 1, 8192, 128, 8, 64, 128, 0.5801},
-    {"Nemotron-H-8B", 1, 65536, 128, 8, 64, 128, 5.0769}, {"Nemotron-H-8B", 8, 4096, 128, 8, 64, 128, 2.4001},
-    {"off the grid", 1, 5000, 3, 1, 64, 64, 0},       {"off the grid", 2, 3333, 24, 1, 64, 128, 0},
+    {"grid", 4, 1024, 8, 1, 64, 64, 0.0277},
+    {"grid", 4, 4096, 8, 1, 64, 64, 0.0693},
+    {"grid", 4, 16384, 8, 1, 64, 64, 0.2696},
+    {"grid", 4, 65536, 8, 1, 64, 64, 1.0551},
+    {"grid", 4, 262144, 8, 1, 64, 64, 4.1498},
+    {"grid", 4, 1024, 8, 1, 64, 128, 0.0296},
+    {"grid", 4, 4096, 8, 1, 64, 128, 0.0879},
+    {"grid", 4, 16384, 8, 1, 64, 128, 0.3564},
+    {"grid", 4, 65536, 8, 1, 64, 128, 1.3778},
+    {"grid", 4, 262144, 8, 1, 64, 128, 5.4015},
+    {"grid", 4, 1024, 8, 1, 64, 256, 0.0398},
+    {"grid", 4, 4096, 8, 1, 64, 256, 0.1258},
+    {"grid", 4, 16384, 8, 1, 64, 256, 0.4888},
+    {"grid", 4, 65536, 8, 1, 64, 256, 1.8353},
+    {"grid", 4, 262144, 8, 1, 64, 256, 7.2387},
+    {"grid", 4, 1024, 8, 1, 64, 512, 0.0571},
+    {"grid", 4, 4096, 8, 1, 64, 512, 0.1922},
+    {"grid", 4, 16384, 8, 1, 64, 512, 0.7404},
+    {"grid", 4, 65536, 8, 1, 64, 512, 2.7976},
+    {"grid", 4, 262144, 8, 1, 64, 512, 11.0304},
+    {"Mamba2-2.7B", 1, 2048, 80, 1, 64, 128, 0.0996},
+    {"Mamba2-2.7B", 1, 8192, 80, 1, 64, 128, 0.3537},
+    {"Mamba2-2.7B", 1, 65536, 80, 1, 64, 128, 3.0412},
+    {"Mamba2-2.7B", 8, 4096, 80, 1, 64, 128, 1.4232},
+    {"Nemotron-H-8B", 1, 2048, 128, 8, 64, 128, 0.1598},
+    {"Nemotron-H-8B", 1, 8192, 128, 8, 64, 128, 0.5801},
+    {"Nemotron-H-8B", 1, 65536, 128, 8, 64, 128, 5.0769},
+    {"Nemotron-H-8B", 8, 4096, 128, 8, 64, 128, 2.4001},
+    {"off the grid", 1, 5000, 3, 1, 64, 64, 0},
+    {"off the grid", 2, 3333, 24, 1, 64, 128, 0},
     {"off the grid", 1, 8192, 128, 8, 80, 128, 0},
 };
 
@@ -62,7 +79,8 @@ __device__ float uniform(std::uint64_t index, std::uint64_t seed) {
 }
 
 __global__ void fill(void* data, bool wide, std::int64_t count, std::int64_t last, Fill kind, std::uint64_t seed) {
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const float u = uniform(2 * i, seed), w = uniform(2 * i + 1, seed);
     const float n = sqrtf(-2.0f * logf(u)) * cospif(2.0f * w);
     float v = n;
@@ -71,8 +89,10 @@ __global__ void fill(void* data, bool wide, std::int64_t count, std::int64_t las
     if (kind == Fill::published_rate) v = -1.0f - 15.0f * u;
     if (kind == Fill::slow_rate) v = i % last % 2 == 0 ? -1e-3f : -0.2f;
     if (kind == Fill::slow_step) v = 0.1f * u;
-    if (wide) static_cast<float*>(data)[i] = v;
-    else static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16(v);
+    if (wide)
+      static_cast<float*>(data)[i] = v;
+    else
+      static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16(v);
   }
 }
 
@@ -151,7 +171,8 @@ double time_of(const Plan& plan, const Arguments& arguments, void* workspace, in
 double floor_ms(const Row& r) {
   const double tokens = static_cast<double>(r.batch * r.tokens);
   const double bytes = tokens * (r.heads * r.head_dim * 4.0 + r.groups * r.state * 4.0 + r.heads * 2.0);
-  const double flop = tokens * (r.heads * (128.0 * r.head_dim + 4.0 * r.head_dim * r.state) + r.groups * 128.0 * r.state);
+  const double flop =
+      tokens * (r.heads * (128.0 * r.head_dim + 4.0 * r.head_dim * r.state) + r.groups * 128.0 * r.state);
   return std::max(bytes / 4.3e12, flop / 7.9e14) * 1e3;
 }
 
@@ -173,13 +194,17 @@ bool time_row(const Row& r, bool all, bool slow, int repeat, bool first) {
     if (!candidate.refusal.empty() || (!all && !candidate.is_default)) continue;
     const Plan plan(problem, {candidate.backend, candidate.schedule, candidate.policy});
     const double ms = time_of(plan, a, tensors.memory(plan.workspace_bytes()), repeat);
-    std::printf("%s    {\"model\": \"%s\", \"batch\": %lld, \"tokens\": %lld, \"heads\": %lld, \"groups\": %lld, \"head_dim\": %lld, \"state\": %lld, "
-                "\"backend\": \"%s\", \"schedule\": \"%s\", \"policy\": \"%s\", \"default\": %s, \"ms\": %.5f, \"floor_ms\": %.5f, \"times_floor\": %.2f, "
-                "\"mamba_ssm_ms\": %.4f, \"ratio\": %.3f}",
-                first ? "" : ",\n", r.model, static_cast<long long>(r.batch), static_cast<long long>(r.tokens), static_cast<long long>(r.heads),
-                static_cast<long long>(r.groups), static_cast<long long>(r.head_dim), static_cast<long long>(r.state), candidate.backend.c_str(),
-                std::string(name(candidate.schedule)).c_str(), candidate.policy.c_str(), candidate.is_default ? "true" : "false", ms, floor_ms(r),
-                ms / floor_ms(r), r.rival_ms, r.rival_ms / ms);
+    std::printf(
+        "%s    {\"model\": \"%s\", \"batch\": %lld, \"tokens\": %lld, \"heads\": %lld, \"groups\": %lld, \"head_dim\": "
+        "%lld, \"state\": %lld, "
+        "\"backend\": \"%s\", \"schedule\": \"%s\", \"policy\": \"%s\", \"default\": %s, \"ms\": %.5f, \"floor_ms\": "
+        "%.5f, \"times_floor\": %.2f, "
+        "\"mamba_ssm_ms\": %.4f, \"ratio\": %.3f}",
+        first ? "" : ",\n", r.model, static_cast<long long>(r.batch), static_cast<long long>(r.tokens),
+        static_cast<long long>(r.heads), static_cast<long long>(r.groups), static_cast<long long>(r.head_dim),
+        static_cast<long long>(r.state), candidate.backend.c_str(), std::string(name(candidate.schedule)).c_str(),
+        candidate.policy.c_str(), candidate.is_default ? "true" : "false", ms, floor_ms(r), ms / floor_ms(r),
+        r.rival_ms, r.rival_ms / ms);
     std::fflush(stdout);
     first = false;
   }
@@ -194,9 +219,12 @@ int main(int count, char** words) try {
   std::size_t begin = 0, end = std::size(rows);
   for (int i = 1; i < count; ++i) {
     const std::string_view word = words[i];
-    if (word == "--all") all = true;
-    else if (word == "--slow") slow = true;
-    else if (word == "--repeat" && i + 1 < count) repeat = std::atoi(words[++i]);
+    if (word == "--all")
+      all = true;
+    else if (word == "--slow")
+      slow = true;
+    else if (word == "--repeat" && i + 1 < count)
+      repeat = std::atoi(words[++i]);
     else if (word == "--rows" && i + 1 < count) {
       const std::string range = words[++i];
       begin = std::stoul(range);
@@ -210,8 +238,10 @@ int main(int count, char** words) try {
   require(cudaGetDeviceProperties(&device, 0), "the device");
   int driver = 0;
   cudaDriverGetVersion(&driver);
-  std::printf("{\n  \"device\": \"%s\", \"driver_cuda\": %d, \"runtime_cuda\": %d, \"version\": \"%s\", \"distribution\": \"%s\",\n  \"rows\": [\n",
-              device.name, driver, CUDART_VERSION, std::string(version()).c_str(), slow ? "slow decay" : "published");
+  std::printf(
+      "{\n  \"device\": \"%s\", \"driver_cuda\": %d, \"runtime_cuda\": %d, \"version\": \"%s\", \"distribution\": "
+      "\"%s\",\n  \"rows\": [\n",
+      device.name, driver, CUDART_VERSION, std::string(version()).c_str(), slow ? "slow decay" : "published");
   bool first = true;
   for (std::size_t i = begin; i < end; ++i) first = time_row(rows[i], all, slow, repeat, first);
   std::printf("\n  ]\n}\n");

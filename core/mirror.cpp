@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 constexpr std::size_t guard_bytes = 1024;
-constexpr std::byte poison{0xff};  // a NaN in every floating type
+constexpr std::byte poison_byte{0xff};  // a NaN in every floating type
 
 const Backend& running(std::string_view member) {
   for (const Entry* entry : registry().named(member)) {
@@ -57,20 +57,25 @@ void each_tensor(Arguments& arguments, const F& f) {
 class Piece {
  public:
   Piece(const Backend& backend, const Device& device, void* host, std::size_t bytes, bool output)
-      : backend_(backend), device_(device), host_(host), bytes_(bytes), output_(output) {
-    offset_ = guard_bytes + reinterpret_cast<std::uintptr_t>(host) % alignment;
-    image_.assign(offset_ + bytes + guard_bytes, poison);
-    if (host != nullptr)
-      std::copy_n(static_cast<const std::byte*>(host), bytes, image_.begin() + static_cast<std::ptrdiff_t>(offset_));
-    memory_ = static_cast<std::byte*>(backend.allocate(device, image_.size()));
+      : backend_(backend),
+        device_(device),
+        host_(static_cast<std::byte*>(host)),
+        bytes_(bytes),
+        output_(output),
+        offset_(guard_bytes + reinterpret_cast<std::uintptr_t>(host) % alignment) {
+    const std::size_t all = offset_ + bytes + guard_bytes;
+    memory_ = static_cast<std::byte*>(backend.allocate(device, all));
     if (memory_ == nullptr) {
-      throw Error(ErrorCode::out_of_memory,
-                  std::to_string(image_.size()) + " bytes could not be had on " + to_string(device));
+      throw Error(ErrorCode::out_of_memory, std::to_string(all) + " bytes could not be had on " + to_string(device));
     }
-    if (const Outcome outcome = backend.upload(device, memory_, image_.data(), image_.size());
-        !outcome.message.empty()) {
+    try {
+      poison(0, offset_);
+      poison(offset_ + bytes, guard_bytes);
+      if (host == nullptr) poison(offset_, bytes);
+      if (host != nullptr) require(backend.upload(device, data(), host, bytes));
+    } catch (...) {
       backend.release(device, memory_);
-      throw Error(outcome.code, outcome.message);
+      throw;
     }
   }
   ~Piece() { backend_.release(device_, memory_); }
@@ -82,23 +87,42 @@ class Piece {
     if (output_ && host_ != nullptr) require(backend_.download(device_, host_, data(), bytes_));
   }
   [[nodiscard]] bool intact() const {
-    std::vector<std::byte> now(image_.size());
-    require(backend_.download(device_, now.data(), memory_, now.size()));
-    const auto inside = now.begin() + static_cast<std::ptrdiff_t>(offset_);
-    const auto after = inside + static_cast<std::ptrdiff_t>(bytes_);
-    const auto is_poison = [](std::byte b) { return b == poison; };
-    return std::all_of(now.begin(), inside, is_poison) && std::all_of(after, now.end(), is_poison) &&
-           (output_ || std::equal(inside, after, image_.begin() + static_cast<std::ptrdiff_t>(offset_)));
+    return holds(0, offset_, nullptr) && holds(offset_ + bytes_, guard_bytes, nullptr) &&
+           (output_ || holds(offset_, bytes_, host_));
   }
 
  private:
+  /// f(offset, bytes) for pieces that are no burden on the host.
+  template <class F>
+  static void in_pieces(std::size_t offset, std::size_t bytes, const F& f) {
+    constexpr std::size_t most = std::size_t{1} << 24;
+    for (std::size_t done = 0; done < bytes; done += most) f(offset + done, std::min(most, bytes - done));
+  }
+  void poison(std::size_t offset, std::size_t bytes) const {
+    in_pieces(offset, bytes, [&](std::size_t at, std::size_t count) {
+      const std::vector<std::byte> image(count, poison_byte);
+      require(backend_.upload(device_, memory_ + at, image.data(), count));
+    });
+  }
+  /// Whether the device has there what the host has, or poison.
+  [[nodiscard]] bool holds(std::size_t offset, std::size_t bytes, const std::byte* host) const {
+    bool same = true;
+    in_pieces(offset, bytes, [&](std::size_t at, std::size_t count) {
+      std::vector<std::byte> now(count);
+      require(backend_.download(device_, now.data(), memory_ + at, count));
+      same =
+          same && (host != nullptr ? std::equal(now.begin(), now.end(), host + (at - offset))
+                                   : std::all_of(now.begin(), now.end(), [](std::byte b) { return b == poison_byte; }));
+    });
+    return same;
+  }
+
   const Backend& backend_;
   Device device_;
-  void* host_;
+  std::byte* host_;
   std::size_t bytes_;
   bool output_;
-  std::size_t offset_ = 0;
-  std::vector<std::byte> image_;
+  std::size_t offset_;
   std::byte* memory_ = nullptr;
 };
 

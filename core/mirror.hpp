@@ -12,8 +12,8 @@
 
 namespace tilemamba {
 
-/// Where tensors for this member or family are to be; an empty name stands for TILEMAMBA_BACKEND. The CPU if there is no
-/// choice, or if it cannot run. @throws Error listing the valid names.
+/// Where tensors for this member or family are to be; an empty name stands for TILEMAMBA_BACKEND. The CPU if there is
+/// no choice, or if it cannot run. @throws Error listing the valid names.
 [[nodiscard]] TILEMAMBA_EXPORT Device home_of(std::string_view backend);
 
 /// The same arguments, said to be on `device`: what a call needs to be planned before its tensors are there.

@@ -67,6 +67,11 @@ void load(Entry& entry) {
     entry.load_failure = error.what();
     return;
   }
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    entry.load_failure = "not part of this installation: there is no " + file.string();
+    return;
+  }
   // Never unloaded: plans and threads of the backend may outlive any use that we know of.
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {

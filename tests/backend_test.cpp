@@ -215,6 +215,27 @@ void expect_error(ErrorCode code, const std::vector<std::string>& words, const s
   ADD_FAILURE() << "no error";
 }
 
+std::vector<std::string> run_again(const std::string& environment, const std::string& filter) {
+  std::array<char, 4096> self{};
+  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) {
+    ADD_FAILURE() << "this program's own file cannot be found";
+    return {};
+  }
+  const std::string command = environment + " '" + self.data() +
+                              "' --gtest_color=no --gtest_also_run_disabled_tests '--gtest_filter=" + filter + "'";
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) {
+    ADD_FAILURE() << "cannot start: " << command;
+    return {};
+  }
+  std::vector<std::string> lines;
+  std::string all;
+  std::array<char, 4096> line{};
+  while (std::fgets(line.data(), line.size(), pipe) != nullptr) all += lines.emplace_back(line.data());
+  EXPECT_EQ(pclose(pipe), 0) << command << '\n' << all;
+  return lines;
+}
+
 bool BackendTest::run(const Arguments& arguments, const Options& options) {
   const bool ran = run_on(GetParam(), arguments, options);
   if (ran) ++ran_;

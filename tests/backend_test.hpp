@@ -68,6 +68,10 @@ void expect_same_outputs(const Arguments& left, const Arguments& right);
 /// Fails unless `call` throws `Error` with this code whose message holds every one of `words`.
 void expect_error(ErrorCode code, const std::vector<std::string>& words, const std::function<void()>& call);
 
+/// Runs this program again in a process of its own with `environment` ("NAME=value ...") and the tests of `filter`,
+/// disabled ones included. @returns its output in lines; fails the test if it did not end well.
+[[nodiscard]] std::vector<std::string> run_again(const std::string& environment, const std::string& filter);
+
 class BackendTest : public testing::TestWithParam<Target> {
  protected:
   [[nodiscard]] bool run(const Arguments& arguments, const Options& options = {});

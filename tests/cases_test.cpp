@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Inputs that broke other systems (public reports), each said as its kind. Rows are numbered as the project's list of
-/// such inputs has them. Not here: 14, 16 and 17 need a GPU; 18 (a missing driver) is in selection_test.cpp.
+/// Inputs that broke other systems (public reports), each said as its kind; rows are numbered as the project's list has
+/// them. Elsewhere: 10, 15 and 20's cu_seqlens in errors_test, 12 in properties_test and threads_test, 18 in
+/// selection_test. Rows 14, 16, 17 and 21 are about GPUs and wait for one.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -38,6 +38,12 @@ TEST(Environment, Backend) {
   EXPECT_EQ(parsed({{"TILEMAMBA_BACKEND", " \t "}}).backend, "");
 }
 
+TEST(Environment, CpuLevel) {
+  EXPECT_EQ(parsed({}).cpu_isa, "");
+  EXPECT_EQ(parsed({{"TILEMAMBA_CPU_ISA", " x86-64-v3 "}}).cpu_isa, "x86-64-v3");
+  EXPECT_TRUE(parsed({{"TILEMAMBA_CPU_ISA", "x86-64-v3"}}).warnings.empty());
+}
+
 TEST(Environment, Verbose) {
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", "dispatch"}}).verbose_dispatch);
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", " dispatch , "}}).verbose_dispatch);

@@ -64,6 +64,11 @@ const std::vector<Wrong>& wrong_tensors() {
       {"x: rank", [](Call& c) { c.arguments.x.rank = 3; }, {"x", "3", "(B,T,H,P)"}},
       {"x: dtype", [](Call& c) { type(c.arguments.x, DType::i32); }, {"x", "i32", "bf16"}},
       {"x: last stride", [](Call& c) { spread(c.arguments.x); }, {"x", "stride", "2", "contiguous"}},
+      {"x: contiguous along T (row 13)",
+       [](Call& c) {
+         c.arguments.x.strides = {39 * 6 * 17, 1, 17 * 39, 39};
+       },
+       {"x", "stride", "39", "contiguous"}},
       {"x: negative extent", [](Call& c) { shape(c.arguments.x, 1, -1); }, {"x", "-1"}},
       {"x: no data", [](Call& c) { c.arguments.x.data = nullptr; }, {"x", "null"}},
       {"dt: rank", [](Call& c) { c.arguments.dt.rank = 2; }, {"dt", "(B,T,H)"}},

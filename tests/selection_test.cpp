@@ -3,6 +3,7 @@
 /// Which backend runs a call: an argument of the API before TILEMAMBA_BACKEND before what the devices are; a forced
 /// backend runs or fails with its reason; a backend whose vendor's library is missing is no more than a reason.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -201,6 +202,32 @@ TEST_F(Selection, Candidates) {
     EXPECT_EQ(by_default.policy(), candidate.policy);
   }
   for (const std::string& member : expected_backends()) EXPECT_EQ(defaults[member], 1) << member;
+}
+
+/// The staged schedule keeps the states of all chunks in x's type and 8 bytes a token and head, tokens rounded up to
+/// whole chunks in each sequence; 1 % and 64 KiB are for tables and alignment. A plan does not know the lengths of
+/// packed sequences: it must do for any. The chunk is in the policy's name: q64...
+TEST_F(Selection, WorkspaceOfTheStagedSchedule) {
+  Spec spec;
+  spec.type(DType::bf16);
+  spec.batch = 3, spec.tokens = 1000, spec.heads = 6, spec.head_dim = 64, spec.state = 128, spec.z = true;
+  Spec packed = spec;
+  packed.pack({1, 1000, 0, 64, 999});
+  int checked = 0;
+  for (const Spec& each : {spec, packed}) {
+    for (const Candidate& candidate : candidates(Call(each).problem())) {
+      if (candidate.schedule != Schedule::staged || !candidate.refusal.empty()) continue;
+      const double chunk = std::strtod(candidate.policy.c_str() + 1, nullptr);
+      ASSERT_GT(chunk, 0) << candidate.policy;
+      const double most = std::floor((each.tokens + 5 * (chunk - 1)) / chunk);  // of 5 sequences
+      const double chunks = each.lengths ? most : 3 * std::ceil(1000 / chunk);
+      const double states = chunks * 6 * 64 * 128 * 2, steps = chunks * chunk * 6 * 8;
+      EXPECT_LE(static_cast<double>(candidate.workspace_bytes), 1.01 * (states + steps) + 65536)
+          << candidate.backend << ' ' << candidate.policy << ", " << each;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0);
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 /// @file
 /// The number of threads decides no bit. OMP_NUM_THREADS is read once a process, so this test runs itself again with
 /// other counts.
-#include <unistd.h>
-
-#include <array>
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
+#include "core/cpu.hpp"
+#include "core/registry.hpp"
 #include "tests/backend_test.hpp"
 
 namespace tilemamba::test {
@@ -39,18 +40,11 @@ TEST(Threads, DISABLED_Fingerprint) {
 }
 
 std::string fingerprints(int threads) {
-  std::array<char, 4096> self{};
-  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return {};
-  const std::string command = "OMP_NUM_THREADS=" + std::to_string(threads) + " '" + self.data() +
-                              "' --gtest_filter=Threads.DISABLED_Fingerprint --gtest_also_run_disabled_tests";
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
   std::string found;
-  std::array<char, 512> line{};
-  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
-    if (std::string(line.data()).rfind("fingerprint ", 0) == 0) found += line.data();
+  for (const std::string& line :
+       run_again("OMP_NUM_THREADS=" + std::to_string(threads), "Threads.DISABLED_Fingerprint")) {
+    if (line.rfind("fingerprint ", 0) == 0) found += line;
   }
-  EXPECT_EQ(pclose(pipe), 0) << command;
   return found;
 }
 
@@ -61,6 +55,58 @@ TEST(Threads, CountDecidesNoBit) {
   const std::string one = fingerprints(1);
   EXPECT_NE(one, "");
   for (const int threads : {2, 3}) EXPECT_EQ(fingerprints(threads), one) << threads << " threads";
+}
+
+/// Not a test: says which level's module was loaded.
+TEST(CpuLevels, DISABLED_Loaded) {
+  for (const BackendInfo& backend : backends()) {
+    if (backend.name == "kokkos-serial")
+      std::printf("loaded %s\n", backend.can_run ? backend.devices.at(0).c_str() : "none");
+    if (backend.name == "kokkos-serial") std::printf("reason %s\n", backend.reason.c_str());
+  }
+}
+
+std::string loaded(const std::string& level) {
+  std::string found;
+  for (const std::string& line : run_again("TILEMAMBA_CPU_ISA=" + level, "CpuLevels.DISABLED_Loaded")) {
+    if (line.rfind("loaded ", 0) == 0 || line.rfind("reason ", 0) == 0) found += line;
+  }
+  return found;
+}
+
+/// Every level that this CPU has is loaded when it is asked for, and right: the stored cases and some drawn ones. (All
+/// other tests run on the best level.)
+TEST(CpuLevels, EachIsRight) {
+  const auto expected = expected_backends();
+  if (std::find(expected.begin(), expected.end(), "kokkos-serial") == expected.end())
+    GTEST_SKIP() << "no backend with levels";
+  for (const CpuLevel& level : cpu_levels()) {
+    const std::string name(level.name);
+    SCOPED_TRACE(name);
+    const std::string what = loaded(name);
+    if (!level.supported) {
+      EXPECT_NE(what.find("loaded none"), std::string::npos) << what;
+      EXPECT_NE(what.find("this CPU does not have"), std::string::npos) << what;
+      continue;
+    }
+    EXPECT_NE(what.find(", " + name + "\n"), std::string::npos) << what;
+    // run_again fails this test if a test fails there.
+    const auto lines = run_again("TILEMAMBA_TEST_DRAWS=0.25 TILEMAMBA_CPU_ISA=" + name,
+                                 "On/GoldenOnBackend.*/kokkos_serial*:On/RandomProblems.*/kokkos_serial*:"
+                                 "On/Properties.DocumentsDoNotReachEachOther/kokkos_serial_automatic*");
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(),
+                            [](const std::string& line) { return line.rfind("[  PASSED  ]", 0) == 0; }));
+  }
+}
+
+TEST(CpuLevels, UnknownNamesListTheValidOnes) {
+  const auto expected = expected_backends();
+  if (std::find(expected.begin(), expected.end(), "kokkos-serial") == expected.end())
+    GTEST_SKIP() << "no backend with levels";
+  const std::string what = loaded("z80");
+  EXPECT_NE(what.find("loaded none"), std::string::npos) << what;
+  EXPECT_NE(what.find("z80"), std::string::npos) << what;
+  for (const CpuLevel& level : cpu_levels()) EXPECT_NE(what.find(level.name), std::string::npos) << what;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA module: one member for each generation of tensor cores. The CUDA run-time library is linked in and hidden; it loads
-// the driver when it is first asked for something.
+// The CUDA module: one member for each generation of tensor cores. The CUDA run-time library is linked in and hidden;
+// it loads the driver when it is first asked for something.
 #include <iterator>
 
 #include "backends/cuda/sm80/backend.hpp"

@@ -35,7 +35,8 @@ class Execution {
   Mirror mirror_;  ///< its workspace is full of NaN at first: a kernel that reads what it has not written shows it
 };
 
-/// `arguments` said to be where a plan for `choice` wants them: on a backend's device if one is chosen that has its own.
+/// `arguments` said to be where a plan for `choice` wants them: on a backend's device if one is chosen that has its
+/// own.
 [[nodiscard]] Arguments placed_for(const Choice& choice, const Arguments& arguments);
 
 /// Whether a backend, schedule and policy are what `choice` asks for: what it leaves empty may be anything, and a

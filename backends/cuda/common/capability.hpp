@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which devices compiled code runs on: a rule over plain numbers, so that devices which are not there can be tested too.
+/// Which devices compiled code runs on: a rule over plain numbers, so that devices which are not there can be tested
+/// too.
 #pragma once
 
 #include <string>
@@ -34,7 +35,8 @@ struct Compiled {
     list += " compute_" + std::to_string(number);
   }
   const bool too_old = device.number < 80;
-  return "compute capability " + device.text() + (too_old ? " is too old: 8.0 is the least" : " is none that this build has code for:" + list);
+  return "compute capability " + device.text() +
+         (too_old ? " is too old: 8.0 is the least" : " is none that this build has code for:" + list);
 }
 
 }  // namespace tilemamba::cuda

@@ -24,7 +24,8 @@ std::string why_none(cudaError_t error) {
     return "the NVIDIA driver is too old: it is made for CUDA " + version_text(driver) + ", this build needs " +
            version_text(CUDART_VERSION);
   }
-  if (error == cudaErrorNoDevice || error == cudaSuccess) return "there is an NVIDIA driver but no device that it shows";
+  if (error == cudaErrorNoDevice || error == cudaSuccess)
+    return "there is an NVIDIA driver but no device that it shows";
   return in_words(error, "asking the driver for its devices");
 }
 
@@ -62,7 +63,8 @@ const Machine& machine(const Compiled& compiled) {
 }
 
 std::string in_words(cudaError_t error, const char* what) {
-  return error == cudaSuccess ? std::string() : std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
+  return error == cudaSuccess ? std::string()
+                              : std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
 
 }  // namespace tilemamba::cuda

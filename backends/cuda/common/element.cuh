@@ -3,12 +3,12 @@
 /// What tensor cores multiply, as mma.sync sees it.
 ///
 /// A fragment is 16 x 16 elements of a matrix, four pairs in each lane: pair 2 s + h of lane 4 g + t holds elements
-/// (g + 8 h, 8 s + 2 t) and the one after it along the product's inner dimension. So it is the a of a product as it stands,
-/// and pairs h and 2 + h are the b of eight columns. The pairs of an accumulator lie the same way, which makes a packed
-/// accumulator the operand of the next product.
+/// (g + 8 h, 8 s + 2 t) and the one after it along the product's inner dimension. So it is the a of a product as it
+/// stands, and pairs h and 2 + h are the b of eight columns. The pairs of an accumulator lie the same way, which makes
+/// a packed accumulator the operand of the next product.
 ///
-/// For fp32 the inner dimension is thereby permuted within eights (the instruction wants t and t + 4 where a pair has 2 t and
-/// 2 t + 1), the same way for a and b, which changes no sum.
+/// For fp32 the inner dimension is thereby permuted within eights (the instruction wants t and t + 4 where a pair has 2
+/// t and 2 t + 1), the same way for a and b, which changes no sum.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -71,13 +71,14 @@ struct F32 {
   static TILEMAMBA_DEVICE float leading(float v) { return __uint_as_float(__float_as_uint(v) & 0xffffe000u); }
 
   static TILEMAMBA_DEVICE void mma_tf32(float (&d)[4], const float (&a)[4], float b0, float b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
   }
-  /// The tensor core cuts its sums off instead of rounding them. Over a long sum, above all a state's, that would add up: so
-  /// it sums sixteen products, the small ones first, and what they come to is added with rounding.
+  /// The tensor core cuts its sums off instead of rounding them. Over a long sum, above all a state's, that would add
+  /// up: so it sums sixteen products, the small ones first, and what they come to is added with rounding.
   static TILEMAMBA_DEVICE void mma(float (&d)[4], const Pair (&a)[4], Pair b0, Pair b1) {
     float sum[4] = {};
     float large[2][4], small[2][4], b_large[2][2], b_small[2][2];

@@ -22,7 +22,8 @@ inline void release(const Device& device, void* memory) noexcept {
 }
 
 /// Returns when it is done, after all that was launched on the device before.
-[[nodiscard]] inline Outcome copy(const Device& device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) noexcept {
+[[nodiscard]] inline Outcome copy(const Device& device, void* to, const void* from, std::size_t bytes,
+                                  cudaMemcpyKind kind) noexcept {
   const Current current(device.index);
   cudaError_t error = current.failure();
   if (error == cudaSuccess) error = cudaDeviceSynchronize();

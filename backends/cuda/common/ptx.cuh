@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One wrapper for each instruction that C++ has no word for. Shared memory is named by offsets from the block's dynamic
-/// memory, and addressed by the 32-bit addresses of its own space.
+/// One wrapper for each instruction that C++ has no word for. Shared memory is named by offsets from the block's
+/// dynamic memory, and addressed by the 32-bit addresses of its own space.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,13 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 TILEMAMBA_DEVICE unsigned shared_address(unsigned offset) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + offset;
+}
+
+/// 2^x to two units in the last place; 0 below 2^-126 and for minus infinity.
+TILEMAMBA_DEVICE float exp2_flushed(float x) {
+  float v;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x));
+  return v;
 }
 
 /// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.

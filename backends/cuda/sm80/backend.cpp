@@ -31,26 +31,31 @@ bool is_plain(const kernels::Call& call) {
     const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
     return ((reinterpret_cast<std::uintptr_t>(view.data) | static_cast<std::uintptr_t>(strides * size)) & 15) == 0;
   };
-  return !call.seq_idx.given && !call.z.given && !call.chunk_states.given && call.y.dtype == call.x.dtype && call.y.width * size % 16 == 0 &&
-         aligned(call.x) && aligned(call.B) && aligned(call.C) && aligned(call.y);
+  return !call.seq_idx.given && !call.z.given && !call.chunk_states.given && call.y.dtype == call.x.dtype &&
+         call.y.width * size % 16 == 0 && aligned(call.x) && aligned(call.B) && aligned(call.C) && aligned(call.y);
 }
 
 /// A problem made ready to run on its device.
 class Sm80Executable : public Executable {
  public:
-  Sm80Executable(const Problem& problem, const Policy& policy, const Kernels& kernels, const kernels::Arrangement& arrangement)
+  Sm80Executable(const Problem& problem, const Policy& policy, const Kernels& kernels,
+                 const kernels::Arrangement& arrangement)
       : problem_(problem), policy_(policy), kernels_(kernels), arrangement_(arrangement) {}
 
-  /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not, or "".
+  /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
+  /// or "".
   [[nodiscard]] std::string load() const {
     const Current current(problem_.device.index);
     if (current.failure() != cudaSuccess) return in_words(current.failure(), "making the device current");
-    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.fused, kernels_.plain_sum_segments, kernels_.plain_fused, kernels_.cumsum, kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
+    for (const Kernel& kernel :
+         {kernels_.sum_segments, kernels_.fused, kernels_.plain_sum_segments, kernels_.plain_fused, kernels_.cumsum,
+          kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
       if (kernel.function == nullptr) continue;
       cudaFuncAttributes attributes{};
       cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
       if (error == cudaSuccess) {
-        error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kernel.bytes(problem_)));
+        error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(kernel.bytes(problem_)));
       }
       if (error != cudaSuccess) {
         (void)cudaGetLastError();
@@ -70,15 +75,18 @@ class Sm80Executable : public Executable {
     const auto launch = [&](const Kernel& kernel, std::int64_t blocks, auto... arguments_of_kernel) {
       if (blocks == 0 || error != cudaSuccess) return;
       void* list[] = {&plain_call, &arguments_of_kernel...};
-      error = cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(kernel.threads)), list,
-                               kernel.bytes(problem_), static_cast<cudaStream_t>(stream));
+      error = cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)),
+                               dim3(static_cast<unsigned>(kernel.threads)), list, kernel.bytes(problem_),
+                               static_cast<cudaStream_t>(stream));
     };
     const auto& sequences = call.sequences;
     const kernels::HeadBlocks out = head_blocks(call, policy_.out), state = head_blocks(call, policy_.state);
     const int column_blocks = static_cast<int>(kernels::divide_up<std::int64_t>(problem_.state, policy_.state.state));
     if (sequences.cu_seqlens != nullptr) launch(tabulate_kernel(), 1);
     if (policy_.schedule == Schedule::fused) {
-      if (sequences.slots > 0) launch(plain ? kernels_.plain_sum_segments : kernels_.sum_segments, sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
+      if (sequences.slots > 0)
+        launch(plain ? kernels_.plain_sum_segments : kernels_.sum_segments,
+               sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
       launch(plain ? kernels_.plain_fused : kernels_.fused, sequences.most_units() * out.count, out);
     } else {
       launch(kernels_.cumsum, kernels::divide_up<std::int64_t>(sequences.most_units() * call.heads, 4));
@@ -100,16 +108,19 @@ class Sm80Executable : public Executable {
 };
 
 /// Why a policy cannot run a problem that it suits on this device; empty: it can.
-std::string refusal(const Problem& problem, const Policy& policy, const Kernels& kernels, const kernels::WorkspaceLayout& layout,
-                    const DeviceFacts& device) {
+std::string refusal(const Problem& problem, const Policy& policy, const Kernels& kernels,
+                    const kernels::WorkspaceLayout& layout, const DeviceFacts& device) {
   unsigned bytes = 0;
-  for (const Kernel& kernel : {kernels.sum_segments, kernels.fused, kernels.cumsum, kernels.pass_state, kernels.compute_out}) {
+  for (const Kernel& kernel :
+       {kernels.sum_segments, kernels.fused, kernels.cumsum, kernels.pass_state, kernels.compute_out}) {
     bytes = std::max(bytes, kernel.bytes(problem));
   }
   if (bytes > device.most_shared_memory) {
-    return "a block needs " + std::to_string(bytes) + " bytes of shared memory, the device gives " + std::to_string(device.most_shared_memory);
+    return "a block needs " + std::to_string(bytes) + " bytes of shared memory, the device gives " +
+           std::to_string(device.most_shared_memory);
   }
-  // Units of all schedules are at most slots and one more for each sequence; a slice has at least 16 channels, a column block 64 columns.
+  // Units of all schedules are at most slots and one more for each sequence; a slice has at least 16 channels, a column
+  // block 64 columns.
   const std::int64_t most_blocks = (layout.slots + problem.sequences()) * problem.heads *
                                    kernels::divide_up<std::int64_t>(problem.head_dim, policy.out.channels) *
                                    kernels::divide_up<std::int64_t>(problem.state, policy.state.state);
@@ -134,7 +145,9 @@ class Sm80Backend : public Backend {
         result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + device.refusal;
       }
     }
-    if (result.can_run && result.reason.empty()) result.reason = "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+    if (result.can_run && result.reason.empty())
+      result.reason =
+          "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
     return result;
   }
 
@@ -155,17 +168,20 @@ class Sm80Backend : public Backend {
       if (policy.x != problem.x) continue;
       const kernels::WorkspaceLayout layout(problem, arrangement_of(problem, policy, device.multiprocessors));
       std::string why = suits(policy, problem) ? refusal(problem, policy, kernels_of(i), layout, device)
-                                               : "its state has " + std::to_string(policy.out.columns()) + " columns, N is " + std::to_string(problem.state);
+                                               : "its state has " + std::to_string(policy.out.columns()) +
+                                                     " columns, N is " + std::to_string(problem.state);
       result.push_back({policy.schedule, policy.name, std::move(why), layout.bytes});
     }
     return result;
   }
 
-  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer, Outcome& outcome) const override try {
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                    Outcome& outcome) const override try {
     for (std::size_t i = 0; i < policies.size(); ++i) {
       const Policy& policy = policies[i];
       if (policy.name != offer.policy || policy.schedule != offer.schedule || policy.x != problem.x) continue;
-      auto executable = std::make_unique<Sm80Executable>(problem, policy, kernels_of(i), arrangement_of(problem, policy, facts(problem).multiprocessors));
+      auto executable = std::make_unique<Sm80Executable>(
+          problem, policy, kernels_of(i), arrangement_of(problem, policy, facts(problem).multiprocessors));
       outcome.message = executable->load();
       if (!outcome.message.empty()) return nullptr;
       return executable;
@@ -177,19 +193,25 @@ class Sm80Backend : public Backend {
     return nullptr;
   }
 
-  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override { return cuda::allocate(device, bytes); }
+  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override {
+    return cuda::allocate(device, bytes);
+  }
   void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
   [[nodiscard]] Device home() const noexcept override { return {DeviceKind::cuda, 0}; }
-  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from, std::size_t bytes) const noexcept override {
+  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
+                               std::size_t bytes) const noexcept override {
     return cuda::copy(device, to, from, bytes, cudaMemcpyHostToDevice);
   }
-  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from, std::size_t bytes) const noexcept override {
+  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
+                                 std::size_t bytes) const noexcept override {
     return cuda::copy(device, to, from, bytes, cudaMemcpyDeviceToHost);
   }
 
  private:
   /// Of a device that can be addressed.
-  static const DeviceFacts& facts(const Problem& problem) { return machine().devices[static_cast<std::size_t>(problem.device.index)]; }
+  static const DeviceFacts& facts(const Problem& problem) {
+    return machine().devices[static_cast<std::size_t>(problem.device.index)];
+  }
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ template <class W>
 struct Sizes {
   static constexpr unsigned group = W::template Plane<Q, N>::bytes;  // C, or B
   static constexpr unsigned head = W::template Plane<Q, P>::bytes;   // x, or z
-  static constexpr unsigned decays = 5 * W::q * 4 + W::DecayTable::bytes;
+  static constexpr unsigned decays = 5 * W::q * 4;
   static constexpr unsigned decayed = W::template Plane<Q, Q>::bytes;
   static constexpr unsigned leaving = head;
   static constexpr unsigned wide_leaving = W::template Leaving<Q, P>::wide_bytes;
@@ -65,11 +65,11 @@ TILEMAMBA_DEVICE HeadChunk<W> head_chunk(W& w, unsigned at, unsigned decayed, un
   return chunk;
 }
 
-/// put_snapshot, and finish_state where the sequence ends, with the many ways to store a state compiled once. It looks the
-/// sequence up again: in between there are no registers for it.
+/// put_snapshot, and finish_state where the sequence ends, with the many ways to store a state compiled once. It looks
+/// the sequence up again: in between there are no registers for it.
 template <class W, class Call>
-TILEMAMBA_DEVICE void put_states(W& w, const Call& call, std::int64_t unit, const Tokens& tokens, const Slice& slice, bool final,
-                                 const Carried<W>& carried) {
+TILEMAMBA_DEVICE void put_states(W& w, const Call& call, std::int64_t unit, const Tokens& tokens, const Slice& slice,
+                                 bool final, const Carried<W>& carried) {
   if (!call.chunk_states.given && !final) return;
   forget(unit);
   const Sequence sequence = call.sequences.of_unit(unit);
@@ -89,7 +89,8 @@ struct StepsCall {
   const decltype(CallOf<W>::seq_idx)& seq_idx;
 };
 
-// ----------------------------------------------------------------------------------------------------------------- the fused walk
+// ----------------------------------------------------------------------------------------------------------------- the
+// fused walk
 
 /// Shared memory of the walk: [stage 0][stage 1][decayed scores][parts of sums][D][leaving][z of both stages]
 template <class W>
@@ -116,11 +117,12 @@ struct FusedLayout {
 
 /// Outputs and states of a segment, for the heads of a block. Block: (unit, block of heads).
 ///
-/// Two barriers a chunk: `landed`, when its tiles and decays are there, and `decayed`, when its decayed scores are. Between
-/// decayed(c) and landed(c + 1) fly the loads of c + 1, the products of c, the outputs of c - 1 on their way to memory, and
-/// one warp of each head sums the decays of c + 1, whose steps it asked for a chunk earlier.
+/// Two barriers a chunk: `landed`, when its tiles and decays are there, and `decayed`, when its decayed scores are.
+/// Between decayed(c) and landed(c + 1) fly the loads of c + 1, the products of c, the outputs of c - 1 on their way to
+/// memory, and one warp of each head sums the decays of c + 1, whose steps it asked for a chunk earlier.
 template <class W>
-__global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
+__global__ void __launch_bounds__(W::threads, 1)
+    fused(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
   using Layout = FusedLayout<W>;
   const std::int64_t unit = blockIdx.x / heads.count;
   const int head_block = static_cast<int>(blockIdx.x % heads.count);
@@ -152,7 +154,12 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
     w.get(chunk.x, call.x, tokens, slice);
     if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
   };
-  const auto my_turn = [&](int c) { return w.head_warp() == (c - begin) % W::head_warps; };
+  // Which warp of a head sums the decays of a chunk: one in turn, of those without rows of y where there are such.
+  constexpr bool some_without_rows = W::owners < W::parts;
+  constexpr int first_in_turn = some_without_rows ? W::owners * W::channel_blocks : 0;
+  const auto my_turn = [&](int c) {
+    return w.head_warp() == first_in_turn + (c - begin) % (W::head_warps - first_in_turn);
+  };
   typename W::Steps steps{};
   const auto sum_decays = [&](int stage, const Tokens& tokens) {
     HeadChunk<W> chunk = Layout::chunk(w, stage, w.worker());
@@ -199,6 +206,7 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
     }
     __syncthreads();  // decayed(c): the other stage is free, and the last outputs are complete
     forget(w.lane);
+    if (W::parts > 1) forget(w.warp);
     const Tokens next = tokens_at(c + 1, first + count, count_next);
     if (c + 1 < end) load(stage ^ 1, next);
     commit_copies();
@@ -209,11 +217,13 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
         w, call, group, chunk, carried, out,
         [&] {
           if (real) store_output(w, call, tokens_at(c - 1, first - count_before, count_before), slice, out);
-          if (c + 1 < end && my_turn(c + 1)) sum_decays(stage ^ 1, next);
+          if (!some_without_rows && c + 1 < end && my_turn(c + 1)) sum_decays(stage ^ 1, next);
           if (my_turn(c + 2)) w.get(steps, call.dt, tokens_at(c + 2, next.first + count_next, count_later), slice.head);
         },
         [&] {
-          if (real && !W::plain) put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
+          if (real && !W::plain)
+            put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
+          if (some_without_rows && c + 1 < end && my_turn(c + 1)) sum_decays(stage ^ 1, next);
           wait_copies<0>();
           __syncthreads();  // landed(c + 1)
           forget(w.lane);
@@ -227,7 +237,8 @@ __global__ void __launch_bounds__(W::threads, 1) fused(const __grid_constant__ C
   if (W::plain && real && leaves) finish_state(w, call, call.sequences.of_unit(unit), slice, carried);
 }
 
-// --------------------------------------------------------------------------------------------------------- kernels of states alone
+// --------------------------------------------------------------------------------------------------------- kernels of
+// states alone
 
 /// Shared memory of a ring of chunks that bring B, x and decays.
 template <class W>
@@ -256,10 +267,11 @@ struct StateBlock {
         columns(static_cast<int>(blockIdx.x % column_blocks)) {}
 };
 
-/// A segment's state summed from zero, its chunks from the last to the first. A sequence's last segment has nothing to do.
+/// A segment's state summed from zero, its chunks from the last to the first. A sequence's last segment has nothing to
+/// do.
 template <class W>
-__global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads,
-                                                           int column_blocks) {
+__global__ void __launch_bounds__(W::threads, 2)
+    sum_segments(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads, int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
   if (block.job >= call.sequences.units()) return;
@@ -274,7 +286,9 @@ __global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant
   w.first_column = block.columns * W::n;
   w.active = slice.channel + w.channel() < call.head_dim;
   const std::int64_t end = cut.unit_chunks;  // k-th from the last
-  const auto tokens_of = [&](std::int64_t k) { return k < end ? cut.tokens(sequence, (index + 1) * end - 1 - k) : Tokens{}; };
+  const auto tokens_of = [&](std::int64_t k) {
+    return k < end ? cut.tokens(sequence, (index + 1) * end - 1 - k) : Tokens{};
+  };
   const auto load = [&](std::int64_t k, int stage) {
     if (k < end) {
       GroupChunk<W> group;
@@ -322,13 +336,14 @@ __global__ void __launch_bounds__(W::threads) sum_segments(const __grid_constant
     w.wait(sum);
   }
   finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
-  if (block.columns == 0 && w.warp == 0) finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
+  if (block.columns == 0 && w.warp == 0)
+    finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
 }
 
 /// The state at each chunk's start, chunk after chunk. Job: a sequence.
 template <class W>
-__global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads,
-                                                         int column_blocks) {
+__global__ void __launch_bounds__(W::threads, 2)
+    pass_state(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads, int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
   const Sequence sequence = call.sequences[block.job];
@@ -379,6 +394,7 @@ __global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__
     HeadChunk<W> chunk;
     Layout::place(w, stage, group, chunk);
     w.put(call.entry_states, std::int64_t{0}, sequence.first_unit + c, slice, carried.S);
+    forget(w.lane);
     prepare_state(w, chunk.decays, chunk.x, carried);
     auto advance = advance_state(w, group, carried);
     stage = following(stage);
@@ -389,7 +405,8 @@ __global__ void __launch_bounds__(W::threads) pass_state(const __grid_constant__
   if (sequence.units == 0) finish_state(w, call, sequence, slice, carried);
 }
 
-// ---------------------------------------------------------------------------------------------------- the other staged kernels
+// ---------------------------------------------------------------------------------------------------- the other staged
+// kernels
 
 /// chunk_cumsum of every chunk and head. Warp: (unit, head).
 template <class W>
@@ -429,7 +446,8 @@ struct OutLayout {
 
 /// The outputs of a chunk. Block: (unit, block of heads).
 template <class W>
-__global__ void __launch_bounds__(W::threads, 1) compute_out(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
+__global__ void __launch_bounds__(W::threads, 1)
+    compute_out(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
   using Layout = OutLayout<W>;
   const std::int64_t unit = blockIdx.x / heads.count;
   const int head_block = static_cast<int>(blockIdx.x % heads.count);

@@ -37,7 +37,8 @@ Kernels make_kernels() {
     constexpr unsigned vectors = 4 * Sizes<State>::decays;
     kernels.cumsum = {address(cumsum<State>), 128, vectors, vectors, 0};
     kernels.pass_state = {address(pass_state<State>), State::threads, ring, ring, 0};
-    kernels.compute_out = {address(compute_out<Out>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes, Layout::gate_bytes};
+    kernels.compute_out = {address(compute_out<Out>), Out::threads, Layout::narrow_bytes, Layout::wide_bytes,
+                           Layout::gate_bytes};
   }
   return kernels;
 }
@@ -53,7 +54,8 @@ Kernels find_kernels(std::size_t wanted) {
       }
     };
     (look(std::integral_constant<std::size_t, index>{}), ...);
-  }(std::make_index_sequence<policies.size()>{});
+  }
+  (std::make_index_sequence<policies.size()>{});
   return found;
 }
 

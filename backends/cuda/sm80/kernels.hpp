@@ -32,7 +32,8 @@ struct Kernel {
   }
 };
 
-/// The kernels of a policy; those of the other schedule are null. The plain ones, where there are any, are for plain calls.
+/// The kernels of a policy; those of the other schedule are null. The plain ones, where there are any, are for plain
+/// calls.
 struct Kernels {
   Kernel sum_segments, fused;
   Kernel plain_sum_segments, plain_fused;
@@ -53,9 +54,12 @@ struct Kernels {
 [[nodiscard]] inline Kernels kernels_of(std::size_t policy) {
   const bool fused = policies[policy].schedule == Schedule::fused;
   switch (policies[policy].x) {
-    case DType::bf16: return fused ? bf16_fused(policy) : bf16_staged(policy);
-    case DType::f16: return fused ? f16_fused(policy) : f16_staged(policy);
-    default: return fused ? f32_fused(policy) : f32_staged(policy);
+    case DType::bf16:
+      return fused ? bf16_fused(policy) : bf16_staged(policy);
+    case DType::f16:
+      return fused ? f16_fused(policy) : f16_staged(policy);
+    default:
+      return fused ? f32_fused(policy) : f32_staged(policy);
   }
 }
 

@@ -21,6 +21,7 @@ struct Tiling {
   int workers;   ///< slices of heads in a block, which share C.B^T
 
   [[nodiscard]] constexpr int columns() const { return state * parts; }
+  [[nodiscard]] constexpr int warps() const { return workers * channels / 16 * parts; }
 };
 
 struct Policy {
@@ -33,7 +34,8 @@ struct Policy {
 
 /// For each type and schedule in the order of preference among those that the state fits in.
 inline constexpr std::array policies = {
-    Policy{"q64n64w2", Schedule::fused, DType::bf16, {64, 64, 64, 1, 2}, {64, 64, 64, 1, 1}},
+    Policy{"q64n64w1", Schedule::fused, DType::bf16, {64, 64, 64, 1, 1}, {64, 64, 64, 1, 1}},
+    Policy{"q64n128w1", Schedule::fused, DType::bf16, {64, 64, 128, 1, 1}, {64, 64, 128, 1, 1}},
     Policy{"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
     Policy{"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 128, 1, 1}},  // 200 KiB
     Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 128, 1, 1}},  // 99 KiB
@@ -44,18 +46,22 @@ inline constexpr std::array policies = {
     Policy{"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
     Policy{"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
     Policy{"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 64, 1, 1}},
     Policy{"q16n512", Schedule::fused, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
-    Policy{"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 64, 1, 1}},
     Policy{"q16n512", Schedule::staged, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
 };
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.
 inline constexpr std::int64_t invariant_segment_tokens = 4096;
 
-/// A problem under a policy on a device of so many multiprocessors, each of which holds one block of the walk. There, enough
-/// segments to fill the device once: a second round of blocks would cost as much as the first.
-[[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy, int multiprocessors) {
+/// Warps of the walk that a multiprocessor's registers have room for.
+inline constexpr int warps_at_once = 8;
+
+/// A problem under a policy on a device of so many multiprocessors. Where a sequence is cut, into as many segments as
+/// fill the device once: a second round of blocks would cost as much as the first.
+[[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy,
+                                                         int multiprocessors) {
   if (policy.schedule == Schedule::staged) return {policy.schedule, policy.out.chunk, 1};
   const std::int64_t chunk = policy.out.chunk;
   if (problem.options.batch_invariant) return {policy.schedule, policy.out.chunk, invariant_segment_tokens / chunk};
@@ -63,12 +69,13 @@ inline constexpr std::int64_t invariant_segment_tokens = 4096;
                               (problem.groups == 0 ? 0 : problem.heads / problem.groups);
   const std::int64_t blocks = problem.groups * kernels::divide_up<std::int64_t>(slices, policy.out.workers);
   const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up(problem.tokens, chunk));
+  const std::int64_t room = std::int64_t{multiprocessors} * std::max(1, warps_at_once / policy.out.warps());
   if (problem.packed_sequences) {  // of unknown lengths: pieces of the size that would fill the device if all were one
-    const std::int64_t piece = kernels::divide_up<std::int64_t>(chunks * blocks, multiprocessors);
+    const std::int64_t piece = kernels::divide_up<std::int64_t>(chunks * blocks, room);
     return {policy.schedule, policy.out.chunk, std::max<std::int64_t>(1, piece)};
   }
   const std::int64_t walks = std::max<std::int64_t>(1, problem.batch * blocks);
-  const std::int64_t segments = std::max<std::int64_t>(1, multiprocessors / walks);
+  const std::int64_t segments = std::max<std::int64_t>(1, room / walks);
   return {policy.schedule, policy.out.chunk, kernels::divide_up(chunks, segments)};
 }
 

@@ -2,13 +2,13 @@
 /// @file
 /// The tile operations on mma.sync, ldmatrix and cp.async.
 ///
-/// A warp owns 16 channels of a head and, where the state is wide, a part of its columns. Its accumulators of the state are,
-/// once packed, an operand of the next product, and what ldmatrix loads of x transposed is both x and x^T: neither the state
-/// nor the weighted x goes through shared memory. Scores are cut into 16 x 16 blocks that all warps of a block share, whichever
-/// head they work for; each head's decayed scores then go through shared memory.
+/// A warp owns 16 channels of a head and, where the state is wide, a part of its columns. Its accumulators of the state
+/// are, once packed, an operand of the next product, and what ldmatrix loads of x transposed is both x and x^T: neither
+/// the state nor the weighted x goes through shared memory. Scores are cut into 16 x 16 blocks that all warps of a
+/// block share, whichever head they work for; each head's decayed scores then go through shared memory.
 ///
-/// Where several warps have a part of the columns each, the products of the state with C are summed between them, and each
-/// goes on with a share of the chunk's rows.
+/// Where several warps have a part of the columns each, the products of the state with C are summed between them, and
+/// each goes on with a share of the chunk's rows.
 #pragma once
 
 #include <type_traits>
@@ -28,8 +28,8 @@ using tile::P;
 using tile::Part;
 using tile::Q;
 
-/// What a call may have beside the common: known when the kernel is compiled, or when it runs. A plain call has no seq_idx, z
-/// or chunk_states, y is of x's type, and x, B, C and y can be moved 16 bytes at a time.
+/// What a call may have beside the common: known when the kernel is compiled, or when it runs. A plain call has no
+/// seq_idx, z or chunk_states, y is of x's type, and x, B, C and y can be moved 16 bytes at a time.
 template <bool plain>
 struct Features {
   static constexpr bool documents = false;
@@ -58,15 +58,17 @@ struct Worker : Features<plain_> {
   static constexpr int owners = parts < q / 16 ? parts : q / 16;
   static constexpr int own = q / 16 / owners;
 
-  unsigned top;       ///< where the next tile begins in shared memory
+  unsigned top;  ///< where the next tile begins in shared memory
   int warp, lane;
   int first_column;   ///< of the state, of those that this block holds
   unsigned exchange;  ///< where the parts of a sum meet
-    unsigned skip;      ///< where the D of this worker's channels lie, in shared memory
+  unsigned skip;      ///< where the D of this worker's channels lie, in shared memory
   bool active;        ///< this warp's channels exist
 
   template <class Axis>
-  static constexpr int extent = std::is_same_v<Axis, Q> ? q : std::is_same_v<Axis, P> ? p : n * parts;
+  static constexpr int extent = std::is_same_v<Axis, Q>   ? q
+                                : std::is_same_v<Axis, P> ? p
+                                                          : n* parts;
 
   TILEMAMBA_DEVICE unsigned take(unsigned bytes) {
     const unsigned at = top;
@@ -82,9 +84,10 @@ struct Worker : Features<plain_> {
   /// The warps of this head meet. Barrier 0 is the block's.
   TILEMAMBA_DEVICE void meet_head() const { meet(1 + worker(), head_warps * 32); }
 
-  // ------------------------------------------------------------------------------------------------------------------ types
-  /// Elements in shared memory, 16-byte chunks of a row swizzled so that fragments are read without bank conflicts along
-  /// either axis.
+  // ------------------------------------------------------------------------------------------------------------------
+  // types
+  /// Elements in shared memory, 16-byte chunks of a row swizzled so that fragments are read without bank conflicts
+  /// along either axis.
   template <class Row, class Column>
   struct Plane {
     static constexpr int height = extent<Row>, width = extent<Column>;
@@ -110,7 +113,7 @@ struct Worker : Features<plain_> {
     TILEMAMBA_DEVICE Pair& pair(int row, int column) const {
       return *reinterpret_cast<Pair*>(shared_memory + offset(row, column));
     }
-        /// The pair at an offset found once, moved by eights.
+    /// The pair at an offset found once, moved by eights.
     static TILEMAMBA_DEVICE Pair& pair_at(unsigned offset, int rows8, int columns8) {
       const unsigned across = columns8 == 0 ? offset : next_eight_columns(offset);
       return *reinterpret_cast<Pair*>(shared_memory + across + rows8 * 8 * pitch);
@@ -138,8 +141,11 @@ struct Worker : Features<plain_> {
     static constexpr int wide_pitch = extent<Column> * 4 + 16;
     static constexpr unsigned wide_bytes = extent<Row> * wide_pitch;
     Leaving() = default;
-    TILEMAMBA_DEVICE explicit Leaving(Worker& w) : Plane<Row, Column>(w.take(w.wide ? wide_bytes : Plane<Row, Column>::bytes)) {}
-    TILEMAMBA_DEVICE unsigned wide_offset(int row, int column) const { return this->base + row * wide_pitch + column * 4; }
+    TILEMAMBA_DEVICE explicit Leaving(Worker& w)
+        : Plane<Row, Column>(w.take(w.wide ? wide_bytes : Plane<Row, Column>::bytes)) {}
+    TILEMAMBA_DEVICE unsigned wide_offset(int row, int column) const {
+      return this->base + row * wide_pitch + column * 4;
+    }
   };
 
   template <class Row, class Column, Part part = Part::full>
@@ -207,24 +213,19 @@ struct Worker : Features<plain_> {
   using Weights = Line<float, Axis>;
   template <class Axis>
   using Ordinals = Line<int, Axis>;
-  /// A factor of each row: what is left since its block of 16 began. For each later block the factors of the columns: what was
-  /// left then.
+  /// Decays are found where they are needed: exponentials by all warps cost less than a table by the one that sums the
+  /// decays.
   struct DecayTable {
-    static constexpr unsigned bytes = q / 16 * q * 4;
-    unsigned base;
     DecayTable() = default;
-    TILEMAMBA_DEVICE explicit DecayTable(Worker& w) : base(w.take(bytes)) {}
-    TILEMAMBA_DEVICE float& row(int i) const { return reinterpret_cast<float*>(shared_memory + base)[i]; }
-    TILEMAMBA_DEVICE float& column(int block, int j) const {  // block >= 1: the rows have the place of block 0
-      return reinterpret_cast<float*>(shared_memory + base)[block * q + j];
-    }
+    TILEMAMBA_DEVICE explicit DecayTable(Worker&) {}
   };
   /// Products are done when they return, but for the sum of their parts.
   struct [[nodiscard]] Token {
     Accumulator<Q, P>* partial = nullptr;
   };
 
-  // -------------------------------------------------------------------------------------------------------------- fragments
+  // --------------------------------------------------------------------------------------------------------------
+  // fragments
   /// Where this lane reads fragments of a plane as it stands, and transposed.
   template <class T>
   TILEMAMBA_DEVICE unsigned rows_address(const T& plane, int row, int column) const {
@@ -258,7 +259,8 @@ struct Worker : Features<plain_> {
   }
   /// Pairs along columns: the plane's rows are the product's inner dimension.
   template <class T>
-  static TILEMAMBA_DEVICE void load_columns(Pair (&r)[4], const T&, const ColumnsAddress& address, int rows16, int columns16) {
+  static TILEMAMBA_DEVICE void load_columns(Pair (&r)[4], const T&, const ColumnsAddress& address, int rows16,
+                                            int columns16) {
     if constexpr (E::size == 2) {
       ldmatrix_transposed(r, T::moved(address.at[0], rows16, columns16));
     } else {
@@ -273,15 +275,17 @@ struct Worker : Features<plain_> {
     }
   }
 
-  // -------------------------------------------------------------------------------------------------------- from and to memory
+  // -------------------------------------------------------------------------------------------------------- from and
+  // to memory
   static TILEMAMBA_DEVICE bool aligned(const tile::TokenView& view, int size) {
     const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
     return ((reinterpret_cast<std::uintptr_t>(view.data) | (strides * size)) & 15) == 0;
   }
-  /// The tiles of a group are fetched by all warps, those of a head by the head's. In the background where memory is aligned
-  /// to 16 bytes, else element by element. What lies beyond the sequence or the width is zero and not read.
+  /// The tiles of a group are fetched by all warps, those of a head by the head's. In the background where memory is
+  /// aligned to 16 bytes, else element by element. What lies beyond the sequence or the width is zero and not read.
   template <class Column, unsigned uses, class View>
-  TILEMAMBA_DEVICE void get(Shared<Q, Column, uses>& out, const View& view, const tile::Tokens& tokens, const tile::Slice& slice) const {
+  TILEMAMBA_DEVICE void get(Shared<Q, Column, uses>& out, const View& view, const tile::Tokens& tokens,
+                            const tile::Slice& slice) const {
     using T = Shared<Q, Column, uses>;
     constexpr bool of_group = std::is_same_v<Column, N>;
     constexpr int crew = (of_group ? warps : head_warps) * 32;
@@ -294,7 +298,7 @@ struct Worker : Features<plain_> {
     const int wanted = kernels::least(per_chunk, view.width - column) * E::size;
     const int count = wanted > 0 ? tokens.count : 0;
     const std::int64_t origin = view.offset(tokens, of_group ? slice.group : slice.head, wanted > 0 ? column : 0);
-        if (plain || aligned(view, E::size)) {
+    if (plain || aligned(view, E::size)) {
       const char* from = static_cast<const char*>(view.data) + (origin + row * view.token_stride) * E::size;
       const std::int64_t step = view.token_stride * (rows * E::size);
       const unsigned to = shared_address(out.chunk_offset(row, chunk));
@@ -303,8 +307,9 @@ struct Worker : Features<plain_> {
         const int here = row + k * rows;
         if (q % rows != 0 && here >= q) break;
         const bool inside = here < count;
-        copy_async(rows % 8 == 0 || !T::swizzled ? to + k * rows * T::pitch : shared_address(out.chunk_offset(here, chunk)),
-                   inside ? from : view.data, inside ? wanted : 0);
+        copy_async(
+            rows % 8 == 0 || !T::swizzled ? to + k * rows * T::pitch : shared_address(out.chunk_offset(here, chunk)),
+            inside ? from : view.data, inside ? wanted : 0);
         from += step;
       }
     } else {
@@ -319,7 +324,8 @@ struct Worker : Features<plain_> {
           };
           pairs[k] = E::pack(element(2 * k), element(2 * k + 1));
         }
-        *reinterpret_cast<uint4*>(shared_memory + out.chunk_offset(here, chunk)) = *reinterpret_cast<const uint4*>(pairs);
+        *reinterpret_cast<uint4*>(shared_memory + out.chunk_offset(here, chunk)) =
+            *reinterpret_cast<const uint4*>(pairs);
       }
     }
   }
@@ -336,21 +342,33 @@ struct Worker : Features<plain_> {
     }
   }
 
-  /// The steps of a chunk on their way: loaded long before they are wanted, in the registers of the warp that will want them.
+  /// The steps of a chunk on their way: loaded long before they are wanted, in the registers of the warp that will want
+  /// them, and as they are in memory, so that nobody waits for them before.
   struct Steps {
-    float r[each];
+    std::uint32_t r[each];
+    DType dtype;
   };
   template <class View>
   TILEMAMBA_DEVICE void get(Steps& out, const View& view, const tile::Tokens& tokens, int head) const {
     const std::int64_t origin = view.offset(tokens, head, 0);
+    out.dtype = view.dtype;
 #pragma unroll
     for (int e = 0; e < each; ++e) {
       const int i = token(e);
-      out.r[e] = i < tokens.count ? tile::load(view.data, view.dtype, origin + i * view.token_stride) : 0.0f;
+      const std::int64_t at = origin + i * view.token_stride;
+      out.r[e] = 0;
+      if (i >= tokens.count) continue;
+      if (view.dtype == DType::f32) {
+        out.r[e] = static_cast<const std::uint32_t*>(view.data)[at];
+      } else {
+        out.r[e] = static_cast<const std::uint16_t*>(view.data)[at];
+      }
     }
   }
   TILEMAMBA_DEVICE void get(Vector<Q>& out, const Steps& steps, const tile::Tokens&, int) const {
-    each_token([&](int i, int e) { out.at(i) = steps.r[e]; });
+    each_token([&](int i, int e) {
+      out.at(i) = steps.dtype == DType::f32 ? __uint_as_float(steps.r[e]) : unpack(steps.dtype, steps.r[e]).x;
+    });
   }
   TILEMAMBA_DEVICE void get(Vector<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens, int head) const {
     Steps steps;
@@ -370,10 +388,12 @@ struct Worker : Features<plain_> {
     if (lane == 0) *view.at(unit, head) = value;
   }
 
-  // ------------------------------------------------------------------------------------------------------------ states in memory
+  // ------------------------------------------------------------------------------------------------------------ states
+  // in memory
   /// f(j, half, offset, elements): two neighbouring elements of the state, of which 0, 1 or 2 exist.
   template <class F>
-  TILEMAMBA_DEVICE void each_pair(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice, F f) const {
+  TILEMAMBA_DEVICE void each_pair(const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                                  const tile::Slice& slice, F f) const {
     const std::int64_t origin = view.offset(batch, index, slice);
     const int first = first_column + part() * n + lane % 4 * 2;
 #pragma unroll
@@ -386,7 +406,8 @@ struct Worker : Features<plain_> {
     }
   }
   static TILEMAMBA_DEVICE bool paired(const tile::StateView& view) {
-    const std::int64_t strides = view.batch_stride | view.index_stride | view.head_stride | view.channel_stride | view.width;
+    const std::int64_t strides =
+        view.batch_stride | view.index_stride | view.head_stride | view.channel_stride | view.width;
     const auto size = static_cast<std::uintptr_t>(size_of(view.dtype));
     return (strides & 1) == 0 && reinterpret_cast<std::uintptr_t>(view.data) % (2 * size) == 0;
   }
@@ -398,7 +419,8 @@ struct Worker : Features<plain_> {
   }
   /// f(j, half, values)
   template <class F>
-  TILEMAMBA_DEVICE void load_state(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice, F f) const {
+  TILEMAMBA_DEVICE void load_state(const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                                   const tile::Slice& slice, F f) const {
     const bool pairs = paired(view);
     if (view.dtype == DType::f32) {
       const auto* data = static_cast<const float*>(view.data);
@@ -425,19 +447,20 @@ struct Worker : Features<plain_> {
       }
     }
   }
-  TILEMAMBA_DEVICE void get(State<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice) const {
+  TILEMAMBA_DEVICE void get(State<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice) const {
     if (!view.given) return zero(out);
     load_state(view, batch, index, slice, [&](int j, int half, float2 v) {
       out.r[j][half * 2] = v.x;
       out.r[j][half * 2 + 1] = v.y;
     });
   }
-  TILEMAMBA_DEVICE void get(Operand<P, N, tile::as_Bt>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
-                            const tile::Slice& slice) const {
+  TILEMAMBA_DEVICE void get(Operand<P, N, tile::as_Bt>& out, const tile::StateView& view, std::int64_t batch,
+                            std::int64_t index, const tile::Slice& slice) const {
     load_state(view, batch, index, slice, [&](int j, int half, float2 v) { out.r[j][half] = E::pack(v.x, v.y); });
   }
-  TILEMAMBA_DEVICE void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
-                            const State<P, N>& in) const {
+  TILEMAMBA_DEVICE void put(const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice, const State<P, N>& in) const {
     const bool pairs = paired(view);
     if (view.dtype == DType::f32) {
       auto* data = static_cast<float*>(view.data);
@@ -464,9 +487,11 @@ struct Worker : Features<plain_> {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------------------- y on its way out
+  // ------------------------------------------------------------------------------------------------------------- y on
+  // its way out
   template <class Stored, class Offset>
-  TILEMAMBA_DEVICE void put_rows(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice, Offset offset) const {
+  TILEMAMBA_DEVICE void put_rows(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
+                                 Offset offset) const {
     constexpr int per_chunk = 16 / static_cast<int>(sizeof(Stored)), chunks = p / per_chunk;
     constexpr int crew = head_warps * 32, rows = crew / chunks;
     const int me = head_warp() * 32 + lane, chunk = me % chunks, row = me / chunks;
@@ -489,7 +514,8 @@ struct Worker : Features<plain_> {
     }
   }
   template <class View>
-  TILEMAMBA_DEVICE void put(const View& view, const tile::Tokens& tokens, const tile::Slice& slice, const Leaving<Q, P>& in) const {
+  TILEMAMBA_DEVICE void put(const View& view, const tile::Tokens& tokens, const tile::Slice& slice,
+                            const Leaving<Q, P>& in) const {
     if (E::size == 4 || wide) {
       put_rows<float>(view, tokens, slice, [&](int row, int chunk) {
         return E::size == 4 ? in.chunk_offset(row, chunk) : in.wide_offset(row, chunk * 4);
@@ -507,18 +533,24 @@ struct Worker : Features<plain_> {
       const int i = k / 4, j = k % 2, half = k / 2 % 2;
       const float low = y.r[i][j][half * 2], high = y.r[i][j][half * 2 + 1];
       if (E::size == 2 && wide) {
-        *reinterpret_cast<float2*>(shared_memory + out.wide_offset(row + i * 16 + half * 8, column + j * 8)) = {low, high};
+        *reinterpret_cast<float2*>(shared_memory + out.wide_offset(row + i * 16 + half * 8, column + j * 8)) = {low,
+                                                                                                                high};
       } else {
         out.pair_at(at, i * 2 + half, j) = E::pack(low, high);
       }
     }
   }
 
-  // ---------------------------------------------------------------------------------------------------------------- elementwise
+  // ----------------------------------------------------------------------------------------------------------------
+  // elementwise
   template <class Axis>
-  static TILEMAMBA_DEVICE float value(const tile::Rows<Vector<Axis>>& a, int row, int) { return a.vector.at(row); }
+  static TILEMAMBA_DEVICE float value(const tile::Rows<Vector<Axis>>& a, int row, int) {
+    return a.vector.at(row);
+  }
   template <class Axis>
-  TILEMAMBA_DEVICE int value(const tile::Rows<Ordinals<Axis>>& a, int row, int) const { return documents ? a.vector.at(row) : 0; }
+  TILEMAMBA_DEVICE int value(const tile::Rows<Ordinals<Axis>>& a, int row, int) const {
+    return documents ? a.vector.at(row) : 0;
+  }
   template <class Row, class Column, unsigned uses>
   static TILEMAMBA_DEVICE float value(const tile::Same<Shared<Row, Column, uses>>& a, int row, int column) {
     const float2 v = E::unpack(a.tile.pair(row, column & ~1));
@@ -579,8 +611,8 @@ struct Worker : Features<plain_> {
     }
   }
 
-  // --------------------------------------------------------------------------------------------------------------- along a chunk
-  // By one warp; the block's barriers hand the results to the others.
+  // ---------------------------------------------------------------------------------------------------------------
+  // along a chunk By one warp; the block's barriers hand the results to the others.
   TILEMAMBA_DEVICE void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
     float sum[each];
     int its[each];
@@ -643,16 +675,22 @@ struct Worker : Features<plain_> {
   TILEMAMBA_DEVICE float last(const Vector<Q>& v) const { return v.at(q - 1); }
   TILEMAMBA_DEVICE int last(const Ordinals<Q>& v) const { return documents ? v.at(q - 1) : 0; }
 
-  // --------------------------------------------------------------------------------------------------------- operations by name
-  /// What is beyond a sequence was loaded as zeros, so only where documents meet has a weight of zero to remove its value.
-  TILEMAMBA_DEVICE float weigh(float v, float weight) const {
-    return documents ? tile::weigh(v, weight) : v * weight;
+  // ---------------------------------------------------------------------------------------------------------
+  // operations by name
+  /// What is beyond a sequence was loaded as zeros, so only where documents meet has a weight of zero to remove its
+  /// value.
+  TILEMAMBA_DEVICE float weigh(float v, float weight)
+      const {  // Never contracted with a sum that follows: plain kernels and the others give the same bits.
+    const float product = __fmul_rn(v, weight);
+    return documents && weight == 0.0f ? 0.0f : product;
   }
   TILEMAMBA_DEVICE void weigh(Accumulator<Q, P>& y, const Vector<Q>& weights) const {
-    map(y, [this](float v, float weight) { return weigh(v, weight); }, tile::rows(weights));
+    map(
+        y, [this](float v, float weight) { return weigh(v, weight); }, tile::rows(weights));
   }
   template <unsigned uses>
-  TILEMAMBA_DEVICE void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, uses>& x, const Vector<Q>& weights) const {
+  TILEMAMBA_DEVICE void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, uses>& x,
+                              const Vector<Q>& weights) const {
     load_operand(out, x, [&](Pair v, int token) {
       const float2 pair = E::unpack(v);
       const float2 its = *reinterpret_cast<const float2*>(&weights.at(token));
@@ -663,52 +701,31 @@ struct Worker : Features<plain_> {
 #pragma unroll
     for (int k = 0; k < n / 2; ++k) S.r[k / 4][k % 4] = weigh(S.r[k / 4][k % 4], factor);
   }
-  TILEMAMBA_DEVICE void tabulate(DecayTable& table, const Vector<Q>& cum, const Vector<Q>& delta, const Ordinals<Q>& document, float) const {
-    each_token([&](int i, int) {
-      const int edge = i / 16 * 16 - 1;
-      const float here = cum.at(i), step = delta.at(i);
-      const int its = documents ? document.at(i) : 0;
-      if (edge >= 0) {
-        const bool seen = !documents || document.at(edge) == its;
-        table.row(i) = tile::exp2(tile::select(seen, here - cum.at(edge), tile::minus_infinity));
-      }
-#pragma unroll
-      for (int block = 1; block < q / 16; ++block) {
-        const int to = block * 16 - 1;
-        const bool seen = i <= to && (!documents || document.at(to) == its);
-        table.column(block, i) = tile::exp2(tile::select(seen, cum.at(to) - here, tile::minus_infinity)) * step;
-      }
-    });
-    __syncwarp();
-  }
+  TILEMAMBA_DEVICE void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
   template <class View>
-  TILEMAMBA_DEVICE void decay_scores(Operand<Q, Q, tile::as_A, Part::lower>& out, const Accumulator<Q, Q, Part::lower>& scores,
-                                     const Vector<Q>& cum, const Vector<Q>& delta, const Ordinals<Q>& document,
-                                     const DecayTable& table, float, const View&, int) const {
+  TILEMAMBA_DEVICE void decay_scores(Operand<Q, Q, tile::as_A, Part::lower>& out,
+                                     const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum,
+                                     const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable&, float,
+                                     const View&, int) const {
     // All that is read comes before the first write: the compiler does not know that they are apart.
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
       const int row = i * 16 + lane / 4, column = j * 16 + lane % 4 * 2;
       float weight[2][4];  // as the scores lie
-      if (i == j) {
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
-          const bool seen = its_column <= its_row && (!documents || document.at(its_row) == document.at(its_column));
-          const float exponent = tile::select(seen, cum.at(its_row) - cum.at(its_column), tile::minus_infinity);
-          weight[k / 4][k % 4] = tile::exp2(exponent) * delta.at(its_column);
-        }
-      } else {
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          weight[k / 4][k % 4] = table.row(row + k / 2 % 2 * 8) * table.column(i, column + k / 4 * 8 + k % 2);
-        }
+      for (int k = 0; k < 8; ++k) {
+        const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
+        const bool seen =
+            (i != j || its_column <= its_row) && (!documents || document.at(its_row) == document.at(its_column));
+        const float exponent = tile::select(seen, cum.at(its_row) - cum.at(its_column), tile::minus_infinity);
+        weight[k / 4][k % 4] = weigh(delta.at(its_column), exp2_flushed(exponent));
       }
       const unsigned at = out.offset(row, column);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int h = k / 2, half = k % 2;
         const float* score = &scores.r[s][h][half * 2];
-        out.pair_at(at, half, h) = E::pack(decayed(score[0], weight[h][half * 2], i == j), decayed(score[1], weight[h][half * 2 + 1], i == j));
+        out.pair_at(at, half, h) =
+            E::pack(decayed(score[0], weight[h][half * 2], i == j), decayed(score[1], weight[h][half * 2 + 1], i == j));
       }
     });
   }
@@ -722,10 +739,12 @@ struct Worker : Features<plain_> {
     const int i = head_warp() * 32 + lane;
     if (i >= p) return;
     const bool exists_here = D.channel_stride == 0 || slice.channel + i < D.width;
-    reinterpret_cast<float*>(shared_memory + skip)[i] = exists_here ? tile::value(D, slice.head, slice.channel + i) : 0.0f;
+    reinterpret_cast<float*>(shared_memory + skip)[i] =
+        exists_here ? tile::value(D, slice.head, slice.channel + i) : 0.0f;
   }
   template <class View, unsigned uses>
-  TILEMAMBA_DEVICE void add_skip(Accumulator<Q, P>& y, const Shared<Q, P, uses>& x, const View& D, const tile::Slice&) const {
+  TILEMAMBA_DEVICE void add_skip(Accumulator<Q, P>& y, const Shared<Q, P, uses>& x, const View& D,
+                                 const tile::Slice&) const {
     if (!D.given || !has_rows()) return;
     const int column = channel() + lane % 4 * 2;
     const unsigned at = x.offset(first_row() + lane / 4, column);
@@ -741,7 +760,8 @@ struct Worker : Features<plain_> {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------------------------- products
+  // -------------------------------------------------------------------------------------------------------------------
+  // products
   template <class... Later>
   TILEMAMBA_DEVICE void wait(const Token& token, const Later&...) const {
     if constexpr (parts > 1) {
@@ -751,26 +771,34 @@ struct Worker : Features<plain_> {
 
   /// scores = C B^T: this warp's blocks
   template <unsigned u, unsigned v>
-  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, Q, Part::lower>> scores, const Shared<Q, N, u>& C, const Shared<Q, N, v>& B) const {
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, Q, Part::lower>> scores, const Shared<Q, N, u>& C,
+                                 const Shared<Q, N, v>& B) const {
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
-      auto& sum = scores.target.r[s];
-#pragma unroll
-      for (int k = 0; k < 8; ++k) sum[k / 4][k % 4] = 0.0f;
+      // Where a warp has one block and the state is wide, two sums beside each other: they wait for each other's
+      // products less.
+      constexpr int sums = parts > 1 ? 2 : 1;
+      float sum[sums][2][4] = {};
       const unsigned c_at = rows_address(C, i * 16, 0), b_at = rows_address(B, j * 16, 0);
-#pragma unroll(E::size == 2 ? 8 : 4)
+#pragma unroll(E::size == 2 && parts == 1 ? 8 : 4)
       for (int k = 0; k < n * parts / 16; ++k) {
         Pair c[4], b[4];
         load_rows(c, C, c_at, 0, k);
         load_rows(b, B, b_at, 0, k);
-        E::mma(sum[0], c, b[0], b[2]);
-        E::mma(sum[1], c, b[1], b[3]);
+        E::mma(sum[k % sums][0], c, b[0], b[2]);
+        E::mma(sum[k % sums][1], c, b[1], b[3]);
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        scores.target.r[s][k / 4][k % 4] =
+            sums == 1 ? sum[0][k / 4][k % 4] : sum[0][k / 4][k % 4] + sum[sums - 1][k / 4][k % 4];
       }
     });
     return {};
   }
   /// y = C S_in^T: all rows, this warp's channels and part of the columns
   template <unsigned u>
-  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, P>> y, const Shared<Q, N, u>& C, const Operand<P, N, tile::as_Bt>& S) const {
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, P>> y, const Shared<Q, N, u>& C,
+                                 const Operand<P, N, tile::as_Bt>& S) const {
     if (active) {
       float sum[q / 16][2][4] = {};
       const unsigned at = rows_address(C, 0, part() * n);
@@ -808,7 +836,8 @@ struct Worker : Features<plain_> {
   }
   /// S += weighted^T B: this warp's channels and part of the columns
   template <unsigned u>
-  TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const Operand<Q, P, tile::as_At>& weighted, const Shared<Q, N, u>& B) const {
+  TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const Operand<Q, P, tile::as_At>& weighted,
+                                 const Shared<Q, N, u>& B) const {
     if (!active) return {};
     const ColumnsAddress at = columns_address(B, part() * n);
 #pragma unroll
@@ -817,6 +846,13 @@ struct Worker : Features<plain_> {
       for (int j = 0; j < n / 16; ++j) {
         Pair b[4];
         load_columns(b, B, at, k, j);
+        if (documents) {  // a weight of zero must remove what another document holds
+#pragma unroll
+          for (Pair& pair : b) {
+            const float2 v = E::unpack(pair);
+            pair = E::pack(tile::finite_or_zero(v.x), tile::finite_or_zero(v.y));
+          }
+        }
         E::mma(S.target.r[2 * j], weighted.r[k], b[0], b[2]);
         E::mma(S.target.r[2 * j + 1], weighted.r[k], b[1], b[3]);
       }
@@ -824,7 +860,8 @@ struct Worker : Features<plain_> {
     return {};
   }
 
-  // ------------------------------------------------------------------------------------------------------------- sums of parts
+  // ------------------------------------------------------------------------------------------------------------- sums
+  // of parts
   /// Blocks that a warp gives away, and where its block `i` lies among them.
   static constexpr int given_blocks = owners == parts ? q / 16 - own : q / 16;
   static constexpr unsigned exchange_bytes = parts == 1 ? 0 : most_workers * head_warps * given_blocks * 2 * 32 * 16;

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What must hold of compiled device code: gate.sh OBJECT...
+#
+# No kernel has spilled registers or a stack frame. Every kernel that multiplies has tensor-core instructions (HMMA), and every
+# one that loads tiles has copies in the background (LDGSTS). Needs cuobjdump, of the CUDA toolkit or ($CUOBJDUMP) of the PyPI package
+# nvidia-cuda-cuobjdump. Exit 0: fine, 1: not, 77: could not be checked (and says why).
+set -euo pipefail
+tool=${CUOBJDUMP:-}
+[[ -n $tool && $tool != *NOTFOUND ]] || tool=$(command -v cuobjdump || true)
+if [[ -z $tool ]]; then
+  printf '\n*** SKIPPED: cuobjdump is not installed, so the device code was not checked ***\n\n' >&2
+  exit 77
+fi
+
+failed=0
+for object in "$@"; do
+  # " Function NAME:", and on the next line "REG:n STACK:n SHARED:n LOCAL:n ...".
+  found=$("$tool" --dump-resource-usage "$object" 2>/dev/null |
+    awk '/Function/ { name = $2 } /STACK:[1-9]|LOCAL:[1-9]/ { print "    " name $0 }')
+  if [[ -n $found ]]; then
+    printf 'gate: %s: kernels with a stack frame or spills:\n%s\n' "$object" "$found" >&2
+    failed=1
+  fi
+  # For each kernel: its name, and which of the two instructions it has.
+  found=$("$tool" --dump-sass "$object" 2>/dev/null | awk '
+    /Function :/ { report(); name = $3; hmma = ldgsts = 0 }
+    /HMMA/ { hmma = 1 }
+    /LDGSTS/ { ldgsts = 1 }
+    END { report() }
+    function report() { if (name ~ /fused|sum_segments|pass_state|compute_out/ && !(hmma && ldgsts)) print "    " name }')
+  if [[ -n $found ]]; then
+    printf 'gate: %s: kernels without HMMA or LDGSTS:\n%s\n' "$object" "$found" >&2
+    failed=1
+  fi
+done
+exit "$failed"
