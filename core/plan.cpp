@@ -290,7 +290,8 @@ class PlanCache {
   std::unordered_map<Key, std::shared_ptr<const Plan::Impl>, KeyHash> plans_;
 };
 
-/// Memory for one call. The last one given back is kept for the next call that it suits.
+/// Memory for one call. CPU memory that was given back is kept for the next call that it suits; a device's is not,
+/// since the work that uses it may still be under way on a stream.
 class Workspace {
  public:
   Workspace(const Backend& backend, const Device& device, std::size_t bytes) : now_{&backend, device, nullptr, bytes} {
@@ -313,7 +314,7 @@ class Workspace {
     if (now_.memory == nullptr) return;
     {
       const std::lock_guard lock(mutex());
-      if (now_.bytes > spare().bytes) std::swap(now_, spare());
+      if (now_.device.kind == DeviceKind::cpu && now_.bytes > spare().bytes) std::swap(now_, spare());
     }
     if (now_.memory != nullptr) now_.backend->release(now_.device, now_.memory);
   }

@@ -711,6 +711,50 @@ TEST_P(Properties, ManyThreadsAtOnce) {
   }
 }
 
+/// The one-call form keeps plans: calls that differ in one option or type only must not get each other's.
+TEST_P(Properties, OneCallFormKeepsPlansApart) {
+  std::vector<Spec> specs;
+  const auto vary = [&](const auto& change) {
+    Spec spec;
+    spec.type(DType::bf16);
+    spec.tokens = 40, spec.initial_states = DType::f32;
+    change(spec);
+    specs.push_back(spec);
+  };
+  vary([](Spec&) {});
+  vary([](Spec& s) { s.options.dt_softplus = true; });
+  vary([](Spec& s) { s.options.dt_min = 0.5f; });
+  vary([](Spec& s) { s.options.dt_max = 0.25f; });
+  vary([](Spec& s) { s.options.batch_invariant = true; });
+  vary([](Spec& s) { s.options.chunk_states_every = 16, s.chunk_states = DType::f32; });
+  vary([](Spec& s) { s.options.chunk_states_every = 32, s.chunk_states = DType::f32; });
+  vary([](Spec& s) { s.z = true; });
+  vary([](Spec& s) { s.skip = SkipForm::per_head; });
+  vary([](Spec& s) { s.skip = SkipForm::per_channel; });
+  vary([](Spec& s) { s.skip = SkipForm::per_head, s.D = DType::bf16; });
+  vary([](Spec& s) { s.dt = DType::f32; });
+  vary([](Spec& s) { s.y = DType::f32; });
+  vary([](Spec& s) { s.dt_bias = DType::f32; });
+  vary([](Spec& s) { s.initial_states.reset(); });
+  vary([](Spec& s) { s.initial_states = DType::bf16; });
+  vary([](Spec& s) { s.final_states = DType::bf16; });
+  vary([](Spec& s) { s.new_document = 0.1; });
+  vary([](Spec& s) { s.pack({13, 27}); });
+  vary([](Spec& s) { s.pack({13, 20, 7}); });
+  vary([](Spec& s) { s.type(DType::f16); });
+  vary([](Spec& s) { s.type(DType::f32); });
+  for (int round = 0; round < 2; ++round) {  // the second time every plan is a kept one
+    for (const Spec& spec : specs) {
+      SCOPED_TRACE(to_string(spec));
+      Call planned(spec), called(spec);
+      if (!run(planned)) continue;
+      scan(called.arguments, called.options, GetParam().choice());
+      EXPECT_EQ(called.damage(), "");
+      expect_same_outputs(planned.arguments, called.arguments);
+    }
+  }
+}
+
 /// How many threads a backend has decides nothing: the same schedule and policy give the same bits with one and with
 /// many. (What OMP_NUM_THREADS does is in threads_test: it is read once a process.)
 TEST(Backends, SameBitsWithOneThreadAndMany) {
