@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cpu.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tilemamba {
+
+#if defined(__x86_64__)
+namespace {
+
+/// Of x86-64-v3, what compilers differ in whether they can ask for by name: MOVBE, POPCNT, F16C and LZCNT.
+bool has_lesser_features_of_v3() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned movbe = 1u << 22, popcnt = 1u << 23, f16c = 1u << 29, lzcnt = 1u << 5;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & (movbe | popcnt | f16c)) != (movbe | popcnt | f16c)) return false;
+  return __get_cpuid(0x80000001u, &a, &b, &c, &d) != 0 && (c & lzcnt) != 0;
+}
+
+}  // namespace
+#endif
 
 std::vector<CpuLevel> cpu_levels() {
 #if defined(__x86_64__)
-  // The levels of the x86-64 psABI, feature by feature: compilers differ in whether they know them by name.
+  // The levels of the x86-64 psABI. The built-in also asks whether the operating system saves the wider registers.
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-                  __builtin_cpu_supports("bmi2");
+                  __builtin_cpu_supports("bmi2") && has_lesser_features_of_v3();
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");

@@ -85,6 +85,10 @@ void load(Entry& entry) {
     return;
   }
   const Module* module = function();
+  if (module == nullptr) {
+    entry.load_failure = file.string() + " holds no backends";
+    return;
+  }
   if (module->library_version != version()) {
     entry.load_failure = file.string() + " belongs to version " + module->library_version + " of the library, not to " +
                          std::string(version());

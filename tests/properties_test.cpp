@@ -164,6 +164,22 @@ TEST_P(Properties, SkipPerHeadIsSkipPerChannelExpanded) {
   }
 }
 
+/// A stride along a dimension of one element steps to nothing.
+TEST_P(Properties, StridesOfOneElementDoNotCount) {
+  Spec spec;
+  spec.heads = 1, spec.tokens = 1, spec.skip = SkipForm::per_channel, spec.dt_bias = DType::f32, spec.z = true;
+  spec.new_document = 1e-9, spec.initial_states = DType::f32;
+  Call plain(spec), odd(spec);
+  if (!run(plain)) GTEST_SKIP();
+  Arguments& a = odd.arguments;
+  a.x.strides = a.z->strides = a.y.strides = {12345, 777, 999, 1};
+  a.dt.strides = {-5, 3, 17}, a.A.strides = {40}, a.dt_bias->strides = {50}, a.D->strides = {60, 1},
+  a.seq_idx->strides = {70, 80};
+  a.B.strides = a.C.strides = {1, 0, 3, 1};
+  ASSERT_TRUE(run(odd));
+  expect_same_outputs(plain.arguments, odd.arguments);
+}
+
 /// What is not asked for does not change what is.
 TEST_P(Properties, OptionalOutputsDoNotChangeY) {
   Spec spec = rich(DType::bf16);
@@ -500,8 +516,8 @@ TEST_P(Properties, EveryHeadDimAndStateSize) {
   const std::int64_t stride = std::max<std::int64_t>(1, 10 / draws(10));  // a build with sanitizers takes some of them
   std::int64_t pair = 0;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const std::int64_t head_dim : {16, 32, 48, 64, 80, 96, 128, 256, 17, 100}) {
-      for (const std::int64_t state : {8, 16, 32, 64, 96, 128, 256, 512, 9, 130}) {
+    for (const std::int64_t head_dim : {16, 32, 48, 64, 80, 96, 128, 256, 1, 17, 100}) {
+      for (const std::int64_t state : {8, 16, 32, 64, 96, 128, 256, 512, 1, 9, 130}) {
         if ((head_dim == 17 || head_dim == 100) && state > 130)
           continue;  // odd sizes: borders of tiles are what counts
         if (pair++ % stride != 0) continue;
