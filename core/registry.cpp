@@ -15,6 +15,7 @@ namespace tilemamba {
 std::vector<BackendRow> backend_table() {
   return {
       // member          family    module
+      {"cuda-sm90", "cuda", "tilemamba_backend_cuda.so"},
       {"cuda-sm80", "cuda", "tilemamba_backend_cuda.so"},
       {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},

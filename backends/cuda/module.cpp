@@ -4,9 +4,17 @@
 #include <iterator>
 
 #include "backends/cuda/sm80/backend.hpp"
+#if defined(TILEMAMBA_CUDA_SM90)
+#include "backends/cuda/sm90/backend.hpp"
+#endif
 
 extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilemamba_backend_module() {
-  static const tilemamba::Backend* const backends[] = {&tilemamba::cuda::sm80::backend()};
+  static const tilemamba::Backend* const backends[] = {
+#if defined(TILEMAMBA_CUDA_SM90)
+    &tilemamba::cuda::sm90::backend(),
+#endif
+    &tilemamba::cuda::sm80::backend(),
+  };
   static const tilemamba::Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};
   return &module;
 }

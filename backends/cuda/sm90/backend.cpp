@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/sm90/backend.hpp"
+
+#include <exception>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "backends/cuda/common/device.hpp"
+#include "backends/cuda/sm80/backend.hpp"
+#include "backends/cuda/sm80/kernels.hpp"
+#include "backends/cuda/sm90/maps.hpp"
+
+namespace tilemamba::cuda::sm90 {
+
+namespace {
+
+const Machine& machine() {
+  static const Compiled compiled{{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}};
+  return cuda::machine(compiled);
+}
+
+/// Empty: the device is a Hopper.
+std::string refusal(const DeviceFacts& device) {
+  if (!device.refusal.empty()) return device.refusal;
+  if (device.capability.number == 90) return "";
+  return "wgmma needs compute capability 9.0, the device has " + device.capability.text();
+}
+
+/// A problem made ready to run on its device.
+class Sm90Executable : public Executable {
+ public:
+  Sm90Executable(const Problem& problem, const Policy& policy, const kernels::Arrangement& arrangement)
+      : problem_(problem),
+        padded_(padded(problem, policy)),
+        arrangement_(arrangement),
+        kernels_(kernels_of(problem.x, policy, variant_of(problem))),
+        encode_(find_encoder()) {}
+
+  /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
+  /// or "".
+  [[nodiscard]] std::string load() const {
+    if (encode_ == nullptr) return "the driver has no cuTensorMapEncodeTiled";
+    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.walk}) {
+      cudaFuncAttributes attributes{};
+      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
+      if (error == cudaSuccess) {
+        error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(kernel.shared_bytes));
+      }
+      if (error == cudaSuccess) continue;
+      (void)cudaGetLastError();
+      return in_words(error, "loading a kernel");
+    }
+    return "";
+  }
+
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    kernels::Call lowered = kernels::lower(arguments, padded_, arrangement_, workspace);
+    lowered.head_dim = static_cast<int>(problem_.head_dim);
+    const bool packed = lowered.sequences.cu_seqlens != nullptr;
+    Job job{{},
+            lowered,
+            {},
+            {},
+            {lowered, channels_of_slice, policy_workers},
+            packed ? kernels::Sequence{} : lowered.sequences[0],
+            lowered.sequences.cut.chunks(problem_.tokens)};
+    kernels::Call& call = job.call;
+    static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
+    static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
+    job.entry_states.as_registers = true;
+    if (!near(call.dt))
+      return {ErrorCode::unsupported, "dt: its stride from token to token must be positive and below 4 GiB"};
+    make_maps(job);
+
+    const Current current(problem_.device.index);
+    cudaError_t error = current.failure();
+    const auto launch = [&](const void* function, int threads, unsigned shared_bytes, std::int64_t blocks,
+                            void* parameter, bool early) {
+      if (blocks == 0 || error != cudaSuccess) return;
+      cudaLaunchConfig_t config{};
+      config.gridDim = dim3(static_cast<unsigned>(blocks));
+      config.blockDim = dim3(static_cast<unsigned>(threads));
+      config.dynamicSmemBytes = shared_bytes;
+      config.stream = static_cast<cudaStream_t>(stream);
+      cudaLaunchAttribute attribute{};
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+      config.attrs = &attribute;
+      config.numAttrs = early ? 1 : 0;
+      void* list[] = {parameter};
+      error = cudaLaunchKernelExC(&config, function, list);
+    };
+    const std::int64_t blocks = call.sequences.most_units() * job.heads.count;
+    const bool segments = call.sequences.slots > 0 && blocks > 0;
+    if (packed) launch(sm80::tabulate_kernel().function, 1, 0, 1, &call, false);
+    if (segments)
+      launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes, blocks,
+             &job, false);
+    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, blocks, &job, segments);
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return {ErrorCode::backend_failure, in_words(error, "a launch")};
+  } catch (const std::exception& fault) {
+    return {ErrorCode::backend_failure, fault.what()};
+  }
+
+ private:
+  void make_maps(Job& job) const {
+    if (problem_.tokens == 0 || problem_.batch == 0) return;  // nobody looks at them
+    const kernels::Call& call = job.call;
+    const auto of_heads = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.heads, channels_of_slice, problem_);
+    };
+    const auto of_groups = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.groups, static_cast<int>(padded_.state), problem_);
+    };
+    job.maps = {of_heads(call.x), call.z.given ? of_heads(call.z) : Map{}, of_groups(call.B), of_groups(call.C),
+                problem_.y == problem_.x ? of_heads(call.y) : Map{}};
+  }
+
+  Problem problem_, padded_;
+  kernels::Arrangement arrangement_;
+  Kernels kernels_;
+  EncodeMap encode_;
+};
+
+/// Why a policy cannot run a problem; empty: it can.
+std::string refusal(const Problem& problem, const Policy& policy, const kernels::WorkspaceLayout& layout) {
+  if (problem.x == DType::f32) return "it multiplies 16-bit types; x is fp32";
+  if (problem.state > policy.state)
+    return "its state has " + std::to_string(policy.state) + " columns, N is " + std::to_string(problem.state);
+  if (problem.state % 8 != 0)
+    return "the copy engine moves 16 bytes: N must be a multiple of 8, it is " + std::to_string(problem.state);
+  if (problem.head_dim % 8 != 0)
+    return "the copy engine moves 16 bytes: P must be a multiple of 8, it is " + std::to_string(problem.head_dim);
+  const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads;
+  if ((layout.slots + problem.sequences()) * slices > std::numeric_limits<int>::max())
+    return "more blocks than a grid may have (2^31 - 1)";
+  return "";
+}
+
+class Sm90Backend : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm90"; }
+
+  [[nodiscard]] Probe probe() const override {
+    const Machine& here = machine();
+    Probe result{false, here.failure, {}};
+    for (std::size_t i = 0; i < here.devices.size(); ++i) {
+      const DeviceFacts& device = here.devices[i];
+      const std::string called = "cuda:" + std::to_string(i) + ", " + device.name;
+      const std::string why = refusal(device);
+      if (why.empty()) {
+        result.can_run = true;
+        result.devices.push_back(called + ", compute capability " + device.capability.text());
+      } else {
+        result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + why;
+      }
+    }
+    if (result.can_run && result.reason.empty())
+      result.reason = "wgmma and TMA for 16-bit types and N up to 128; the rest as cuda-sm80";
+    return result;
+  }
+
+  [[nodiscard]] std::string cannot_address(const Device& device) const override {
+    if (std::string why = sm80::backend().cannot_address(device); !why.empty()) return why;
+    return refusal(facts(device));
+  }
+
+  [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
+    std::vector<Offer> result;
+    for (const Policy& policy : policies) {
+      const kernels::WorkspaceLayout layout(padded(problem, policy),
+                                            arrangement_of(problem, policy, facts(problem.device).multiprocessors));
+      result.push_back({Schedule::fused, policy.name, refusal(problem, policy, layout), layout.bytes});
+    }
+    // What wgmma is not used for: fp32, other schedules, larger states.
+    for (Offer& offer : sm80::backend().offers(problem)) result.push_back(std::move(offer));
+    return result;
+  }
+
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                    Outcome& outcome) const override try {
+    for (const Policy& policy : policies) {
+      if (policy.name != offer.policy || offer.schedule != Schedule::fused) continue;
+      const Current current(problem.device.index);
+      outcome.message = in_words(current.failure(), "making the device current");
+      if (!outcome.message.empty()) return nullptr;
+      auto executable = std::make_unique<Sm90Executable>(
+          problem, policy, arrangement_of(problem, policy, facts(problem.device).multiprocessors));
+      outcome.message = executable->load();
+      if (!outcome.message.empty()) return nullptr;
+      return executable;
+    }
+    return sm80::backend().prepare(problem, offer, outcome);
+  } catch (const std::exception& fault) {
+    outcome.message = fault.what();
+    return nullptr;
+  }
+
+  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override {
+    return sm80::backend().allocate(device, bytes);
+  }
+  void release(const Device& device, void* memory) const noexcept override { sm80::backend().release(device, memory); }
+  [[nodiscard]] Device home() const noexcept override { return sm80::backend().home(); }
+  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
+                               std::size_t bytes) const noexcept override {
+    return sm80::backend().upload(device, to, from, bytes);
+  }
+  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
+                                 std::size_t bytes) const noexcept override {
+    return sm80::backend().download(device, to, from, bytes);
+  }
+
+ private:
+  /// Of a device that can be addressed.
+  static const DeviceFacts& facts(const Device& device) {
+    return machine().devices[static_cast<std::size_t>(device.index)];
+  }
+};
+
+}  // namespace
+
+const Backend& backend() {
+  static const Sm90Backend instance;
+  return instance;
+}
+
+}  // namespace tilemamba::cuda::sm90

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The worker that sums decays: one warp for a head, two tokens a lane.
+#pragma once
+
+#include "backends/cuda/sm90/tile.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+/// What a warp asks memory for well before it needs it.
+struct Steps {
+  std::uint32_t dt[2];
+  int id[2];
+  int id_before;  ///< of the token before the chunk, in lane 0
+};
+
+template <class K>
+struct DecayWorker {
+  using E = typename K::E;
+  static constexpr bool documents = K::features.documents;
+  template <class Axis>
+  using Vector = LaneVector;
+  template <class Axis>
+  using Weights = LaneVector;
+  template <class Axis>
+  using Ordinals = std::conditional_t<documents, LaneOrdinals, NoOrdinals>;
+  struct DecayTable {
+    sm90::DecayTable* at;
+  };
+
+  int lane;
+  Steps steps;  ///< of the chunk at hand
+
+  // ------------------------------------------------------------------------------------------------------------ from
+  // memory
+  const char* dt;         ///< of this lane's first token, were the chunk to begin at token 0 of the row
+  std::uint32_t dt_step;  ///< bytes from token to token; such steps are less than 4 GiB (the host looks)
+  bool dt_is_wide;        ///< fp32
+
+  TILEMAMBA_DEVICE DecayWorker(const kernels::TokenView& view, std::int64_t batch, int head, int in_lane)
+      : lane(in_lane),
+        dt(static_cast<const char*>(view.data) +
+           (batch * view.batch_stride + head * view.head_stride + 2 * in_lane * view.token_stride) *
+               size_of(view.dtype)),
+        dt_step(static_cast<std::uint32_t>(view.token_stride * size_of(view.dtype))),
+        dt_is_wide(view.dtype == DType::f32) {}
+
+  /// The steps and documents of a chunk: issued now, looked at when they have become `steps`.
+  TILEMAMBA_DEVICE Steps fetch(const kernels::TokenView& seq_idx, const tile::Tokens& tokens) const {
+    Steps fetched{};
+    const char* const at = dt + static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens.first)) * dt_step;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (2 * lane + e >= tokens.count) continue;
+      const char* const step = at + e * static_cast<std::uint64_t>(dt_step);
+      fetched.dt[e] = dt_is_wide ? __ldg(reinterpret_cast<const unsigned*>(step))
+                                 : __ldg(reinterpret_cast<const unsigned short*>(step));
+    }
+    if constexpr (documents) {
+      if (seq_idx.given) {
+        const int* id = static_cast<const int*>(seq_idx.data) + seq_idx.offset(tokens, 0, 0);
+        const int i = 2 * lane;
+        if (i < tokens.count) fetched.id[0] = __ldg(id + i * seq_idx.token_stride);
+        fetched.id[1] = i + 1 < tokens.count ? __ldg(id + (i + 1) * seq_idx.token_stride) : fetched.id[0];
+        fetched.id_before =
+            lane == 0 && !tokens.begins && tokens.count > 0 ? __ldg(id - seq_idx.token_stride) : fetched.id[0];
+      }
+    }
+    return fetched;
+  }
+  TILEMAMBA_DEVICE void get(LaneVector& out, const kernels::TokenView&, const tile::Tokens&, int) const {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      out.r[e] = dt_is_wide ? __uint_as_float(steps.dt[e]) : E::unpack(steps.dt[e]).x;
+    }
+  }
+  template <class View>
+  TILEMAMBA_DEVICE void scan_changes(NoOrdinals&, const View&, const tile::Tokens&) const {}
+  TILEMAMBA_DEVICE void scan_changes(LaneOrdinals& out, const kernels::TokenView&, const tile::Tokens& tokens) const {
+    const int other = __shfl_up_sync(~0u, steps.id[1], 1);
+    const int before = lane == 0 ? steps.id_before : other;
+    const int i = 2 * lane;
+    const int first = i < tokens.count && steps.id[0] != before,
+              second = i + 1 < tokens.count && steps.id[1] != steps.id[0];
+    int sum = first + second;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int more = __shfl_up_sync(~0u, sum, distance);
+      if (lane >= distance) sum += more;
+    }
+    out.r[0] = sum - second;
+    out.r[1] = sum;
+  }
+  TILEMAMBA_DEVICE void put(const kernels::ChunkVectors& view, std::int64_t unit, int head, float value) const {
+    if (lane == 0) *view.at(unit, head) = value;
+  }
+
+  // ------------------------------------------------------------------------------------------------------------
+  // elementwise
+  TILEMAMBA_DEVICE static float element(const tile::Rows<LaneVector>& a, int e, int) { return a.vector.r[e]; }
+  TILEMAMBA_DEVICE static int element(const tile::Rows<LaneOrdinals>& a, int e, int) { return a.vector.r[e]; }
+  TILEMAMBA_DEVICE static int element(const tile::Rows<NoOrdinals>&, int, int) { return 0; }
+  TILEMAMBA_DEVICE static bool element(const tile::Inside& a, int e, int lane) { return 2 * lane + e < a.count; }
+  template <class F, class... Arguments>
+  TILEMAMBA_DEVICE void map(LaneVector& v, F f, const Arguments&... arguments) const {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) v.r[e] = f(v.r[e], element(arguments, e, lane)...);
+  }
+
+  // ---------------------------------------------------------------------------------------------------------- along a
+  // chunk
+  TILEMAMBA_DEVICE void scan(LaneVector& v, const NoOrdinals&) const {
+    float sum = v.r[0] + v.r[1];
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float more = __shfl_up_sync(~0u, sum, distance);
+      if (lane >= distance) sum += more;
+    }
+    const float before = __shfl_up_sync(~0u, sum, 1);
+    v.r[0] += lane == 0 ? 0.0f : before;
+    v.r[1] = sum;
+  }
+  TILEMAMBA_DEVICE void scan(LaneVector& v, const LaneOrdinals& document) const {
+    const bool together = document.r[0] == document.r[1];
+    float sum = together ? v.r[0] + v.r[1] : v.r[1];
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float more = __shfl_up_sync(~0u, sum, distance);
+      const int its = __shfl_up_sync(~0u, document.r[1], distance);
+      if (lane >= distance && its == document.r[1]) sum += more;
+    }
+    const float before = __shfl_up_sync(~0u, sum, 1);
+    const int its = __shfl_up_sync(~0u, document.r[1], 1);
+    v.r[0] += lane == 0 || its != document.r[0] ? 0.0f : before;
+    v.r[1] = sum;
+  }
+  TILEMAMBA_DEVICE void scan_back(LaneVector& v) const {
+    float sum = v.r[0] + v.r[1];
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float more = __shfl_down_sync(~0u, sum, distance);
+      if (lane + distance < 32) sum += more;
+    }
+    const float next = __shfl_down_sync(~0u, sum, 1);
+    const float after = lane == 31 ? 0.0f : next;
+    v.r[0] = v.r[1] + after;
+    v.r[1] = after;
+  }
+  TILEMAMBA_DEVICE float last(const LaneVector& v) const { return __shfl_sync(~0u, v.r[1], 31); }
+  TILEMAMBA_DEVICE int last(const LaneOrdinals& v) const { return __shfl_sync(~0u, v.r[1], 31); }
+  TILEMAMBA_DEVICE int last(const NoOrdinals&) const { return 0; }
+
+  // ---------------------------------------------------------------------------------------------------------------- by
+  // name
+  TILEMAMBA_DEVICE static bool same(const NoOrdinals&, int, int) { return true; }
+  TILEMAMBA_DEVICE static bool same(const LaneOrdinals& document, int e, int other) { return document.r[e] == other; }
+  TILEMAMBA_DEVICE static int of_lane(const NoOrdinals&, int) { return 0; }
+  TILEMAMBA_DEVICE static int of_lane(const LaneOrdinals& document, int lane) {
+    return __shfl_sync(~0u, document.r[1], lane);
+  }
+
+  TILEMAMBA_DEVICE void tabulate(DecayTable& table, const LaneVector& cum, const LaneVector& delta,
+                                 const Ordinals<Q>& document, float) const {
+    constexpr float largest = std::numeric_limits<float>::max();
+    const float log[2] = {fast_log2(delta.r[0]) - cum.r[0], fast_log2(delta.r[1]) - cum.r[1]};
+    reinterpret_cast<float2*>(table.at->column_log)[lane] = {log[0], log[1]};
+#pragma unroll
+    for (int block = 0; block < 3; ++block) {
+      const int edge = 8 * block + 7;
+      const float at_edge = __shfl_sync(~0u, cum.r[1], edge);
+      const int its = of_lane(document, edge);
+      if (lane > edge) continue;
+      // An undefined step is its document's own affair: a finite factor times a row's zero is zero.
+      const auto factor = [&](int e) {
+        return same(document, e, its) ? fminf(fast_exp2(at_edge + log[e]), largest) : 0.0f;
+      };
+      reinterpret_cast<float2*>(table.at->column_factor[block])[lane] = {factor(0), factor(1)};
+    }
+  }
+
+  /// What the other roles read.
+  TILEMAMBA_DEVICE void publish(StageDecays<documents>& stage, const LaneVector& cum, const LaneVector& entry,
+                                const LaneVector& exit, const Ordinals<Q>& document) const {
+    reinterpret_cast<float2*>(stage.cum)[lane] = {cum.r[0], cum.r[1]};
+    reinterpret_cast<float2*>(stage.entry)[lane] = {entry.r[0], entry.r[1]};
+    publish(stage.exit, exit);
+    if constexpr (documents) publish(stage.document_start, document);
+  }
+  TILEMAMBA_DEVICE void publish(int* start, const LaneOrdinals& document) const {
+    const int before = __shfl_up_sync(~0u, document.r[1], 1);
+    const int second = document.r[1] != document.r[0] ? 2 * lane + 1 : 0;
+    const int first = document.r[0] != (lane == 0 ? 0 : before) ? 2 * lane : 0;
+    int latest = max(first, second);
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) latest = max(latest, __shfl_up_sync(~0u, latest, distance));
+    const int earlier = __shfl_up_sync(~0u, latest, 1);
+    reinterpret_cast<int2*>(start)[lane] = {max(first, lane == 0 ? 0 : earlier), latest};
+  }
+  /// bf16: the weight and what its rounding left, which an fma takes together. fp16 has no room for small remainders:
+  /// fp32.
+  TILEMAMBA_DEVICE void publish(uint2* stage, const LaneVector& exit) const {
+    if constexpr (E::dtype == DType::bf16) {
+      const std::uint32_t high = E::pack(exit.r[0], exit.r[1]);
+      const float2 rounded = E::unpack(high);
+      stage[lane] = {high, E::pack(exit.r[0] - rounded.x, exit.r[1] - rounded.y)};
+    } else {
+      stage[lane] = {__float_as_uint(exit.r[0]), __float_as_uint(exit.r[1])};
+    }
+  }
+};
+
+}  // namespace tilemamba::cuda::sm90

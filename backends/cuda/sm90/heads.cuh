@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The worker of a slice of a head: a warpgroup, of which each warp has 16 channels. A lane has the channels `row` and
+/// `row + 8` and, of every eight tokens or columns of the state, two.
+#pragma once
+
+#include "backends/cuda/sm90/segment.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+template <class K>
+struct HeadWorker {
+  using E = typename K::E;
+  static constexpr int n = K::n;
+  static constexpr bool documents = K::features.documents, wide = K::features.wide;
+
+  template <class R, class C, unsigned use>
+  struct OperandOf {
+    using type = RegisterOperand<q / 16>;  // x
+  };
+  template <unsigned use>
+  struct OperandOf<P, N, use> {
+    using type = RegisterOperand<n / 16>;
+  };
+  template <unsigned use>
+  struct OperandOf<Q, Q, use> {
+    using type = SharedOperand;
+  };
+  template <class R, class C>
+  struct SharedOf {
+    template <unsigned uses>
+    using type = HeadTile;
+  };
+  template <class R>
+  struct SharedOf<R, N> {
+    template <unsigned uses>
+    using type = SharedTile<uses>;
+  };
+
+  template <class R, class C, unsigned uses>
+  using Shared = typename SharedOf<R, C>::template type<uses>;
+  template <class R, class C, Part part = Part::full>
+  using Accumulator = Registers<q / 2>;
+  template <class R, class C, unsigned use, Part part = Part::full>
+  using Operand = typename OperandOf<R, C, use>::type;
+  template <class R, class C>
+  struct State : Registers<n / 2> {
+    State() = default;
+    TILEMAMBA_DEVICE explicit State(const HeadWorker&) {}
+  };
+  struct NarrowLeaving {
+    std::uint32_t r[q / 4];
+    unsigned at;  ///< the tile of x, which y replaces
+  };
+  template <class R, class C>
+  using Leaving = std::conditional_t<wide, Registers<q / 2>, NarrowLeaving>;
+  template <class Axis>
+  using Vector = SharedVector;
+  template <class Axis>
+  using Weights = SharedWeights;
+  template <class Axis>
+  using Ordinals = NoOrdinals;
+  struct DecayTable {};
+  struct [[nodiscard]] Token {};
+
+  int lane, warp, worker;
+  int channels;  ///< of the slice; rows beyond are nobody's
+
+  TILEMAMBA_DEVICE int row() const { return 16 * warp + lane / 4; }
+  TILEMAMBA_DEVICE int column() const { return 2 * (lane % 4); }
+
+  // ----------------------------------------------------------------------------------------------------------------
+  // states
+  TILEMAMBA_DEVICE void get(State<P, N>& S, const States& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice) const {
+    if (!view.given) return zero(S);
+    std::int64_t offset = view.offset(batch, index, slice);
+    if (view.as_registers) {
+      const float4* from =
+          reinterpret_cast<const float4*>(static_cast<const float*>(view.data) + offset) + warp * 32 + lane;
+#pragma unroll
+      for (int t = 0; t < n / 8; ++t) {
+        const float4 v = from[t * 128];
+        S.r[4 * t] = v.x, S.r[4 * t + 1] = v.y, S.r[4 * t + 2] = v.z, S.r[4 * t + 3] = v.w;
+      }
+      return;
+    }
+    offset += row() * view.channel_stride + column();
+    const bool pairs = view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 &&
+                       offset % 2 == 0 && view.channel_stride % 2 == 0 && view.width % 2 == 0;
+    if (pairs)
+      return load_pairs(S, view, reinterpret_cast<const float2*>(static_cast<const float*>(view.data) + offset));
+    switch (view.dtype) {
+      case DType::f32:
+        return load_state(S, view, static_cast<const float*>(view.data) + offset, [](float v) { return v; });
+      case DType::bf16:
+        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+                          [](std::uint32_t v) { return Bf16::unpack(v).x; });
+      default:
+        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+                          [](std::uint32_t v) { return F16::unpack(v).x; });
+    }
+  }
+  TILEMAMBA_DEVICE void put(const kernels::StateView& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice, const State<P, N>& S) const {
+    const std::int64_t offset = view.offset(batch, index, slice) + row() * view.channel_stride + column();
+    switch (view.dtype) {
+      case DType::f32:
+        return store_state(S, view, static_cast<float*>(view.data) + offset, [](float v) { return v; });
+      case DType::bf16:
+        return store_state(S, view, static_cast<std::uint16_t*>(view.data) + offset,
+                           [](float v) { return Bf16::pack(v, 0.0f); });
+      default:
+        return store_state(S, view, static_cast<std::uint16_t*>(view.data) + offset,
+                           [](float v) { return F16::pack(v, 0.0f); });
+    }
+  }
+  /// Into the workspace.
+  TILEMAMBA_DEVICE void put(const States& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
+                            const State<P, N>& S) const {
+    float4* to =
+        reinterpret_cast<float4*>(static_cast<float*>(view.data) + view.offset(batch, index, slice)) + warp * 32 + lane;
+#pragma unroll
+    for (int t = 0; t < n / 8; ++t) to[t * 128] = {S.r[4 * t], S.r[4 * t + 1], S.r[4 * t + 2], S.r[4 * t + 3]};
+  }
+  TILEMAMBA_DEVICE void zero(State<P, N>& S) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k] = 0.0f;
+  }
+  /// A factor of 0 forgets the state, whatever it is.
+  TILEMAMBA_DEVICE void decay(State<P, N>& S, float factor) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k] = weigh(S.r[k], factor);
+  }
+  template <class F>
+  TILEMAMBA_DEVICE void map(State<P, N>& S, F f, const tile::Same<State<P, N>>& other) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k] = f(S.r[k], other.tile.r[k]);
+  }
+  TILEMAMBA_DEVICE void operand(RegisterOperand<n / 16>& out, const State<P, N>& S) const {
+#pragma unroll
+    for (int k = 0; k < n / 16; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out.r[k][e] = E::pack(S.r[8 * k + 2 * e], S.r[8 * k + 2 * e + 1]);
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------------
+  // x
+  /// The transpose of a tile of x into registers. Where documents meet, what is not finite must reach no product.
+  TILEMAMBA_DEVICE void fetch(HeadTile& x) const {
+    const int matrix = lane / 8;
+    const unsigned address = x.at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      ldmatrix_transposed(x.fragments[k], address + k * 2048);
+      if constexpr (documents) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x.fragments[k][e] = finite_or_zero<E>(x.fragments[k][e]);
+      }
+    }
+  }
+  template <class F>
+  TILEMAMBA_DEVICE void operand_if(bool, RegisterOperand<q / 16>& out, const HeadTile& x, F) const {
+    HeadTile again{x.at};
+    fetch(again);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out.r[k][e] = again.fragments[k][e];
+    }
+  }
+  TILEMAMBA_DEVICE void weigh(RegisterOperand<q / 16>& out, const HeadTile& x, const SharedWeights& weights) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint2 w = weights.at[8 * k + 4 * half + lane % 4];
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) out.r[k][e] = weigh_pair<E>(x.fragments[k][e], w);
+      }
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------------
+  // y
+  TILEMAMBA_DEVICE void weigh(Registers<q / 2>& y, const SharedVector& weights) const {
+#pragma unroll
+    for (int t = 0; t < q / 8; ++t) {
+      const float2 w = *reinterpret_cast<const float2*>(&weights.at[8 * t + column()]);
+      y.r[4 * t] = weigh(y.r[4 * t], w.x), y.r[4 * t + 1] = weigh(y.r[4 * t + 1], w.y);
+      y.r[4 * t + 2] = weigh(y.r[4 * t + 2], w.x), y.r[4 * t + 3] = weigh(y.r[4 * t + 3], w.y);
+    }
+  }
+  /// The gate.
+  template <class F>
+  TILEMAMBA_DEVICE void map(Registers<q / 2>& y, F f, const tile::Same<HeadTile>& z) const {
+    beside(y, z.tile.at, [&](float& y_i, float z_i, int) { y_i = f(y_i, z_i); });
+  }
+  /// D came in with the product of x.
+  TILEMAMBA_DEVICE void add_skip(Registers<q / 2>&, const HeadTile&, const kernels::HeadView&,
+                                 const tile::Slice&) const {}
+  /// D of each of the slice's channels, into shared memory: there are no registers for it.
+  TILEMAMBA_DEVICE float* skips() const {
+    return reinterpret_cast<float*>(shared_memory + K::skips_at) + forgotten(worker) * channels_of_slice;
+  }
+  TILEMAMBA_DEVICE void find_skips(const kernels::HeadView& D, const tile::Slice& slice) const {
+    const int channel = 32 * warp + lane;
+    if (channel < channels_of_slice)
+      skips()[channel] = channel < channels ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
+    meet(1 + worker, 128);
+  }
+  TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<q / 2>& y) const {
+#pragma unroll
+    for (int k = 0; k < q / 4; ++k) out.r[k] = E::pack(y.r[2 * k], y.r[2 * k + 1]);
+  }
+  TILEMAMBA_DEVICE void narrow(Registers<q / 2>& out, const Registers<q / 2>& y) const { out = y; }
+  /// Over x, from where the copy engine takes it; each warp writes only the columns that it alone has read.
+  TILEMAMBA_DEVICE void put(const kernels::TokenView&, const tile::Tokens&, const tile::Slice&,
+                            const NarrowLeaving& y) const {
+    const int matrix = lane / 8;
+    const unsigned address = y.at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      stmatrix_transposed(address + k * 2048, y.r[4 * k], y.r[4 * k + 1], y.r[4 * k + 2], y.r[4 * k + 3]);
+    publish_to_engines();
+  }
+  /// fp32 outputs of 16-bit inputs go straight to memory: eight lanes have 32 bytes of a token.
+  TILEMAMBA_DEVICE void put(const kernels::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
+                            const Registers<q / 2>& y) const {
+    float* const to = static_cast<float*>(view.data) + view.offset(tokens, slice.head, slice.channel + row());
+#pragma unroll
+    for (int t = 0; t < q / 8; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int i = 8 * t + column() + e % 2, below = e / 2 * 8;
+        if (i < tokens.count && row() + below < channels) to[i * view.token_stride + below] = y.r[4 * t + e];
+      }
+    }
+  }
+
+  TILEMAMBA_DEVICE float last(const SharedVector& v) const { return v.at[q - 1]; }
+
+  // --------------------------------------------------------------------------------------------------------------
+  // products
+  /// y^T = S_in C^T
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Registers<q / 2>> y, const SharedTile<tile::as_A>& C,
+                                 const RegisterOperand<n / 16>& S) const {
+    const std::uint32_t c = inner_columns(C.at);
+    begin_products();
+    wgmma<E, false, false>(y.target.r, S.r[0], descriptor(c));
+#pragma unroll
+    for (int k = 1; k < n / 16; ++k) {
+      wgmma<E, false, true>(y.target.r, S.r[k], descriptor(c + (k / 4 * plane_bytes + k % 4 * 32) / 16));
+    }
+    commit_products();
+    return {};
+  }
+  /// S += weighted^T B
+  TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const RegisterOperand<q / 16>& weighted,
+                                 const SharedTile<tile::as_Bt | tile::as_B>& B) const {
+    const std::uint32_t b = inner_rows(B.at);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) wgmma<E, true, true>(S.target.r, weighted.r[k], descriptor(b + k * 2048 / 16));
+    commit_products();
+    return {};
+  }
+  /// y^T += x^T decayed^T, and D x: the operand's registers lie as the accumulators do. (On the diagonal of the decayed
+  /// scores it would cost nothing, but be rounded with them.)
+  TILEMAMBA_DEVICE Token mma_AB(tile::Add<Registers<q / 2>> y, const SharedOperand& decayed,
+                                const RegisterOperand<q / 16>& x) const {
+    const float skip[2] = {skips()[row()], skips()[row() + 8]};
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 v = E::unpack(x.r[k][e]);
+        y.target.r[8 * k + 2 * e] += skip[e % 2] * v.x;
+        y.target.r[8 * k + 2 * e + 1] += skip[e % 2] * v.y;
+      }
+    }
+    const std::uint32_t d = inner_columns(decayed.at);
+    wait_phase(decayed.ready, decayed.parity);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) wgmma<E, false, true>(y.target.r, x.r[k], descriptor(d + k * 32 / 16));
+    commit_products();
+    return {};
+  }
+  template <class... Later>
+  TILEMAMBA_DEVICE void wait(const Token&, const Later&...) const {
+    wait_products<static_cast<int>(sizeof...(Later))>();
+  }
+
+ private:
+  /// Only where documents meet can there be anything that a weight of zero has to remove.
+  TILEMAMBA_DEVICE static float weigh(float v, float weight) {
+    if constexpr (documents) return tile::weigh(v, weight);
+    return v * weight;
+  }
+  /// Element by element: states may lie at any stride. `from`: this lane's first.
+  template <class T, class F>
+  TILEMAMBA_DEVICE void load_state(State<P, N>& S, const kernels::StateView& view, const T* from, F widen) const {
+    const int width = view.width - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, from += 8 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 4; ++t) {
+        const int c = t / 2 * 8 + t % 2;
+        S.r[t / 2 * 4 + half * 2 + t % 2] = exists && c < width ? widen(from[c]) : 0.0f;
+      }
+    }
+  }
+  TILEMAMBA_DEVICE void load_pairs(State<P, N>& S, const kernels::StateView& view, const float2* from) const {
+    const int width = view.width - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, from += 4 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 8; ++t) {
+        const float2 v = exists && 8 * t < width ? from[4 * t] : float2{};
+        S.r[4 * t + 2 * half] = v.x, S.r[4 * t + 2 * half + 1] = v.y;
+      }
+    }
+  }
+  template <class T, class F>
+  TILEMAMBA_DEVICE void store_state(const State<P, N>& S, const kernels::StateView& view, T* to, F narrow) const {
+    const int width = view.width - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, to += 8 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 4; ++t) {
+        const int c = t / 2 * 8 + t % 2;
+        if (exists && c < width) to[c] = static_cast<T>(narrow(S.r[t / 2 * 4 + half * 2 + t % 2]));
+      }
+    }
+  }
+  /// Every y with the element of a tile of x or z that lies where it does.
+  template <class F>
+  TILEMAMBA_DEVICE void beside(Registers<q / 2>& y, unsigned at, F f) const {
+    const int matrix = lane / 8;
+    const unsigned address = at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      std::uint32_t pairs[4];
+      ldmatrix_transposed(pairs, address + k * 2048);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 v = E::unpack(pairs[e]);
+        f(y.r[8 * k + 2 * e], v.x, e % 2);
+        f(y.r[8 * k + 2 * e + 1], v.y, e % 2);
+      }
+    }
+  }
+};
+
+}  // namespace tilemamba::cuda::sm90

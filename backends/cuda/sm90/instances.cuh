@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From the table of variants to kernels: what is listed there is compiled, and nothing else.
+#pragma once
+
+#include <utility>
+
+#include "backends/cuda/sm90/sum_segments.cuh"
+#include "backends/cuda/sm90/walk.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+template <class E, int n>
+Kernels find_kernels(std::size_t wanted) {
+  Kernels found;
+  const auto look = [&]<std::size_t index>(std::integral_constant<std::size_t, index>) {
+    if (index != wanted) return;
+    using Out = WalkKernel<E, n, variants[index]>;
+    using Sum = SumKernel<E, n, Features{variants[index].documents}>;
+    found.walk = {reinterpret_cast<const void*>(&walk<Out>), Out::threads, Out::shared_bytes};
+    found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
+  };
+  [&]<std::size_t... index>(std::index_sequence<index...>) {
+    (look(std::integral_constant<std::size_t, index>{}), ...);
+  }
+  (std::make_index_sequence<variants.size()>{});
+  return found;
+}
+
+}  // namespace tilemamba::cuda::sm90

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Maps of tensors for the copy engine, which moves boxes of 64 columns of 64 tokens.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/sm90/kernels.hpp"
+
+namespace tilemamba::cuda::sm90 {
+
+using EncodeMap = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function; null where it has none.
+[[nodiscard]] inline EncodeMap find_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
+          cudaSuccess ||
+      found != cudaDriverEntryPointSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return reinterpret_cast<EncodeMap>(function);
+}
+
+/// A map of a 16-bit tensor (B,T,heads,width) whose heads are looked at `columns` columns at a time.
+[[nodiscard]] inline Map make_map(EncodeMap encode, const kernels::TokenView& view, std::int64_t heads, int columns,
+                                  const Problem& problem) {
+  Map map{};
+  map.by_hand = true;
+  constexpr std::int64_t size = 2, line = 16;
+  // What is looked at beyond a head's width must be zeros and not its neighbour.
+  const bool together = view.head_stride == view.width && view.width % columns == 0;
+  map.columns_of_head = together ? view.width : 0;
+  const int rank = together ? 3 : 4;
+  const std::int64_t extents[] = {together ? view.width * heads : view.width, problem.tokens,
+                                  together ? problem.batch : heads, problem.batch};
+  const std::int64_t strides[] = {view.token_stride, together ? view.batch_stride : view.head_stride,
+                                  view.batch_stride};
+  cuuint64_t counts[4], bytes[3];
+  for (int k = 0; k < rank; ++k) counts[k] = static_cast<cuuint64_t>(extents[k]);
+  for (int k = 0; k < rank - 1; ++k) {
+    // Nobody steps along an extent of one; any stride will do there.
+    const std::int64_t stride =
+        extents[k + 1] == 1 ? kernels::divide_up(extents[0] * size, line) * line : strides[k] * size;
+    if (stride % line != 0 || stride <= 0) return map;
+    bytes[k] = static_cast<cuuint64_t>(stride);
+  }
+  if (reinterpret_cast<std::uintptr_t>(view.data) % line != 0) return map;
+  const cuuint32_t box[] = {64, q, 1, 1}, steps[] = {1, 1, 1, 1};
+  const CUtensorMapDataType type =
+      view.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  map.by_hand = encode(&map.map, type, rank, view.data, counts, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+  return map;
+}
+
+/// The kernels step along dt in 32 bits.
+[[nodiscard]] inline bool near(const kernels::TokenView& dt) {
+  return dt.token_stride >= 0 && dt.token_stride * static_cast<std::int64_t>(size_of(dt.dtype)) <= 0xffffffff;
+}
+
+}  // namespace tilemamba::cuda::sm90

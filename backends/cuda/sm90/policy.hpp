@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Tile configurations of the wgmma backend, what is compiled of each, and how sequences are cut into segments.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/lower.hpp"
+
+namespace tilemamba::cuda::sm90 {
+
+inline constexpr int q = 64;  ///< tokens of a chunk
+inline constexpr int channels_of_slice = 64;
+inline constexpr int policy_workers = 2;  ///< slices of heads of a block, which share B, C and C.B^T
+
+struct Policy {
+  std::string_view name;  ///< chunk, columns of the state, workers
+  int state;              ///< columns of the state, padded
+};
+
+/// In the order of preference among those that the state fits in.
+inline constexpr std::array policies = {Policy{"wgmma-q64n64w2", 64}, Policy{"wgmma-q64n128w2", 128}};
+
+/// What a compiled kernel can do beyond the plain call; everything it cannot do costs it no register.
+struct Features {
+  bool documents = false;  ///< seq_idx
+  bool rich = false;       ///< a gate, chunk_states
+  bool wide = false;       ///< fp32 outputs
+};
+inline constexpr std::array variants = {Features{false, false, false}, Features{true, false, false},
+                                        Features{true, true, false}, Features{true, true, true}};
+
+/// The least variant that does all that a problem asks for.
+[[nodiscard]] inline std::size_t variant_of(const Problem& problem) {
+  if (problem.y != problem.x) return 3;
+  if (problem.z || problem.chunk_states) return 2;
+  return problem.seq_idx ? 1 : 0;
+}
+
+/// Rough times of a block alone on its multiprocessor, in microseconds, for the choice of segments.
+struct Costs {
+  double walk_chunk, sum_chunk;  ///< of one chunk
+  double walk, sum;              ///< of a launch, beside its chunks
+  double gather;                 ///< of adding up one segment before
+};
+[[nodiscard]] constexpr Costs costs_of(const Policy& policy) {
+  return policy.state == 64 ? Costs{1.4, 0.65, 5.0, 5.0, 0.6} : Costs{1.7, 0.7, 5.0, 5.0, 0.8};
+}
+
+/// Where bits must not depend on the company that a sequence keeps, nor on the device.
+inline constexpr std::int64_t invariant_segment_tokens = 4096;
+
+/// The chunks of a segment that make `sequences` sequences of `chunks` chunks each shortest, on so many
+/// multiprocessors, each of which has one block at a time; `blocks` of heads walk each segment.
+[[nodiscard]] inline std::int64_t best_segment(std::int64_t sequences, std::int64_t chunks, std::int64_t blocks,
+                                               int multiprocessors, const Costs& costs) {
+  std::int64_t best = chunks;
+  double least = -1;
+  const std::int64_t most = std::min<std::int64_t>(chunks, 2 * multiprocessors);
+  for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
+    const std::int64_t length = kernels::divide_up(chunks, wanted), segments = kernels::divide_up(chunks, length);
+    const auto rounds = [&](std::int64_t of_sequence) {
+      return static_cast<double>(kernels::divide_up<std::int64_t>(sequences * of_sequence * blocks, multiprocessors));
+    };
+    const auto chunk_count = static_cast<double>(length);
+    double time = rounds(segments) * (chunk_count * costs.walk_chunk + costs.walk);
+    if (segments > 1) {
+      time += rounds(segments - 1) * (chunk_count * costs.sum_chunk + costs.sum) +
+              static_cast<double>(segments - 1) * costs.gather;
+    }
+    if (least >= 0 && time >= least) continue;
+    least = time;
+    best = length;
+  }
+  return best;
+}
+
+[[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy,
+                                                         int multiprocessors) {
+  if (problem.options.batch_invariant) return {Schedule::fused, q, invariant_segment_tokens / q};
+  const std::int64_t slices =
+      kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads / problem.groups;
+  const std::int64_t blocks = problem.groups * kernels::divide_up<std::int64_t>(slices, policy_workers);
+  const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up<std::int64_t>(problem.tokens, q));
+  // The lengths of packed sequences are not known: pieces as if all were one.
+  const std::int64_t sequences = problem.packed_sequences ? 1 : std::max<std::int64_t>(1, problem.batch);
+  return {Schedule::fused, q, best_segment(sequences, chunks, blocks, multiprocessors, costs_of(policy))};
+}
+
+/// The problem as the workspace sees it: states of segments fill whole tiles.
+[[nodiscard]] inline Problem padded(Problem problem, const Policy& policy) {
+  problem.head_dim = kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * channels_of_slice;
+  problem.state = policy.state;
+  return problem;
+}
+
+}  // namespace tilemamba::cuda::sm90

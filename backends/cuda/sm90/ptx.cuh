@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One wrapper for each instruction of sm_90a that C++ has no word for.
+///
+/// Tiles that wgmma reads and the copy engine moves are planes of 64 rows of 128 bytes with the 128-byte swizzle: the
+/// 16-byte piece c of row r lies at place c ^ (r & 7). A descriptor's low word is an address / 16 and the distance of
+/// planes; it is made once a tile, and constants are added to it.
+#pragma once
+
+#include <cuda.h>
+
+#include "backends/cuda/common/element.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+// -------------------------------------------------------------------------------------------------------------------
+// barriers
+
+TILEMAMBA_DEVICE void barrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+/// So that the copy engine sees what was initialised.
+TILEMAMBA_DEVICE void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+TILEMAMBA_DEVICE void arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Arrives, and lets the phase wait for so many bytes more.
+TILEMAMBA_DEVICE void expect_bytes(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+TILEMAMBA_DEVICE void wait_phase(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nagain: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@p bra done;\nbra "
+      "again;\ndone:\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+/// What this thread wrote to shared memory may be read by the copy engine and by wgmma.
+TILEMAMBA_DEVICE void publish_to_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ------------------------------------------------------------------------------------------------------------ the copy
+// engine
+
+/// A box of (column, token, head, batch row); what is outside of the tensor becomes zeros.
+TILEMAMBA_DEVICE void load_box(unsigned to, const CUtensorMap& map, int column, int token, int head, int batch,
+                               unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], [%2];" ::
+          "r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(token), "r"(head), "r"(batch)
+      : "memory");
+}
+/// The same of (column, token, batch row).
+TILEMAMBA_DEVICE void load_box(unsigned to, const CUtensorMap& map, int column, int token, int batch,
+                               unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5}], [%2];" ::"r"(
+          to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(token), "r"(batch)
+      : "memory");
+}
+/// The other way; what is outside of the tensor stays as it is.
+TILEMAMBA_DEVICE void store_box(const CUtensorMap& map, unsigned from, int column, int token, int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map),
+               "r"(from), "r"(column), "r"(token), "r"(head), "r"(batch)
+               : "memory");
+}
+TILEMAMBA_DEVICE void store_box(const CUtensorMap& map, unsigned from, int column, int token, int batch) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(&map), "r"(from),
+               "r"(column), "r"(token), "r"(batch)
+               : "memory");
+}
+TILEMAMBA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until this thread's stores no longer need their shared memory.
+TILEMAMBA_DEVICE void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+TILEMAMBA_DEVICE void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+TILEMAMBA_DEVICE void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// ------------------------------------------------------------------------------------------------------ launches in a
+// sequence
+
+/// The next launch may start its blocks once all blocks of this one have said so.
+TILEMAMBA_DEVICE void let_next_launch_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// Until the launch before is complete and what it wrote can be read.
+TILEMAMBA_DEVICE void wait_for_last_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// ------------------------------------------------------------------------------------------------------------------
+// registers
+
+template <int registers>
+TILEMAMBA_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+TILEMAMBA_DEVICE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/// From the `before` that a block starts with.
+template <int registers, int before>
+TILEMAMBA_DEVICE void set_registers() {
+  if constexpr (registers > before) {
+    take_registers<registers>();
+  } else {
+    give_registers<registers>();
+  }
+}
+
+TILEMAMBA_DEVICE float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// Minus infinity for 0.
+TILEMAMBA_DEVICE float fast_log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Four 8x8 matrices of 16-bit elements, as ldmatrix loads them.
+TILEMAMBA_DEVICE void stmatrix(unsigned address, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
+}
+TILEMAMBA_DEVICE void stmatrix_transposed(unsigned address, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                          std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// wgmma
+
+TILEMAMBA_DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+TILEMAMBA_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int pending>
+TILEMAMBA_DEVICE void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+/// Low words. Rows along the product's outer dimension, columns along its inner one: 16 of these are 32 bytes on.
+TILEMAMBA_DEVICE std::uint32_t inner_columns(unsigned at) { return at | (1u << 16); }
+/// Rows along the inner dimension: 16 of these are 2048 bytes on. Planes, 8192 bytes apart, follow each other along the
+/// outer.
+TILEMAMBA_DEVICE std::uint32_t inner_rows(unsigned at) { return at | (512u << 16); }
+/// Rows in groups of eight, 1024 bytes apart, swizzled.
+TILEMAMBA_DEVICE std::uint64_t descriptor(std::uint32_t low_word) {
+  std::uint64_t d;
+  asm("mov.b64 %0, {%1,%2};" : "=l"(d) : "r"(low_word), "r"(0x40000040u));
+  return d;
+}
+
+#define TILEMAMBA_NAMES_32                                                                                           \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%" \
+  "30,%31}"
+#define TILEMAMBA_NAMES_64                                                                                            \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"  \
+  "30,%31,"                                                                                                           \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%" \
+  "60,"                                                                                                               \
+  "%61,%62,%63}"
+#define TILEMAMBA_EIGHT(d, k)                                                                                 \
+  "+f"(d[k]), "+f"(d[k + 1]), "+f"(d[k + 2]), "+f"(d[k + 3]), "+f"(d[k + 4]), "+f"(d[k + 5]), "+f"(d[k + 6]), \
+      "+f"(d[k + 7])
+#define TILEMAMBA_REGISTERS_32(d) \
+  TILEMAMBA_EIGHT(d, 0), TILEMAMBA_EIGHT(d, 8), TILEMAMBA_EIGHT(d, 16), TILEMAMBA_EIGHT(d, 24)
+#define TILEMAMBA_REGISTERS_64(d)                                                                    \
+  TILEMAMBA_REGISTERS_32(d), TILEMAMBA_EIGHT(d, 32), TILEMAMBA_EIGHT(d, 40), TILEMAMBA_EIGHT(d, 48), \
+      TILEMAMBA_EIGHT(d, 56)
+
+/// d = (accumulate: d +) a b, d being 64 x columns; a from registers, 64 x 16; b of 16 inner rows (transposed) or
+/// columns.
+#define TILEMAMBA_WGMMA(columns, type, names, registers, A0, A1, A2, A3, B, ACCUMULATE, TRANSPOSED)              \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns  \
+               "k16.f32." type "." type " " names ", {" A0 "," A1 "," A2 "," A3 "}, " B ", p, 1, 1, " TRANSPOSED \
+               ";\n}\n"                                                                                          \
+               : registers(d)                                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(accumulate ? 1 : 0), "n"(transposed ? 1 : 0))
+
+template <class E, bool transposed, bool accumulate>
+TILEMAMBA_DEVICE void wgmma(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (E::dtype == DType::bf16) {
+    TILEMAMBA_WGMMA("64", "bf16", TILEMAMBA_NAMES_32, TILEMAMBA_REGISTERS_32, "%32", "%33", "%34", "%35", "%36", "%37",
+                    "%38");
+  } else {
+    TILEMAMBA_WGMMA("64", "f16", TILEMAMBA_NAMES_32, TILEMAMBA_REGISTERS_32, "%32", "%33", "%34", "%35", "%36", "%37",
+                    "%38");
+  }
+}
+template <class E, bool transposed, bool accumulate>
+TILEMAMBA_DEVICE void wgmma(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (E::dtype == DType::bf16) {
+    TILEMAMBA_WGMMA("128", "bf16", TILEMAMBA_NAMES_64, TILEMAMBA_REGISTERS_64, "%64", "%65", "%66", "%67", "%68", "%69",
+                    "%70");
+  } else {
+    TILEMAMBA_WGMMA("128", "f16", TILEMAMBA_NAMES_64, TILEMAMBA_REGISTERS_64, "%64", "%65", "%66", "%67", "%68", "%69",
+                    "%70");
+  }
+}
+/// The same with both from shared memory, 64 x 64, inner columns.
+#define TILEMAMBA_WGMMA_SHARED(type)                                                                                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+               " " TILEMAMBA_NAMES_32 ", %32, %33, p, 1, 1, 0, 0;\n}\n"                                              \
+               : TILEMAMBA_REGISTERS_32(d)                                                                           \
+               : "l"(a), "l"(b), "n"(accumulate ? 1 : 0))
+template <class E, bool accumulate>
+TILEMAMBA_DEVICE void wgmma(float (&d)[32], std::uint64_t a, std::uint64_t b) {
+  if constexpr (E::dtype == DType::bf16) {
+    TILEMAMBA_WGMMA_SHARED("bf16");
+  } else {
+    TILEMAMBA_WGMMA_SHARED("f16");
+  }
+}
+
+#undef TILEMAMBA_WGMMA_SHARED
+#undef TILEMAMBA_WGMMA
+#undef TILEMAMBA_REGISTERS_64
+#undef TILEMAMBA_REGISTERS_32
+#undef TILEMAMBA_EIGHT
+#undef TILEMAMBA_NAMES_64
+#undef TILEMAMBA_NAMES_32
+
+}  // namespace tilemamba::cuda::sm90

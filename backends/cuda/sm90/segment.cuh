@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the roles of a block agree on: the segment that they walk, and how a chunk's tiles are made clean.
+#pragma once
+
+#include "backends/cuda/sm90/tile.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+/// The segment of a block; found by one thread, kept in shared memory.
+struct Segment {
+  kernels::Sequence sequence;
+  tile::Slice slices[policy_workers];
+  std::int64_t index;        ///< of the sequence's segments
+  int batch, first, length;  ///< of the sequence: the row, and its tokens there
+  int begin, chunks;         ///< chunks of the sequence
+  int real_workers;          ///< others do the work of the last one again, and put nothing
+  int tokens_of_row;
+  int period, chunks_of_period;
+
+  /// Is the sequence's end this segment's?
+  [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index == sequence.units - 1; }
+
+  /// kernels::Cut::tokens, in 32 bits.
+  [[nodiscard]] TILEMAMBA_DEVICE tile::Tokens tokens(int chunk) const {
+    int begin_token = chunk * q, end = length;
+    if (period != 0) {
+      const int periods = static_cast<int>(static_cast<unsigned>(chunk) / static_cast<unsigned>(chunks_of_period));
+      begin_token = periods * period + (chunk - periods * chunks_of_period) * q;
+      end = min(end, (periods + 1) * period);
+    }
+    return {batch, first + begin_token, min(end - begin_token, q), chunk == 0};
+  }
+  /// kernels::Cut::snapshot_after, in 32 bits.
+  [[nodiscard]] TILEMAMBA_DEVICE int snapshot_after(const kernels::Sequence&, const tile::Tokens& its) const {
+    const unsigned position = static_cast<unsigned>(static_cast<int>(its.first) - first + its.count),
+                   snapshot = position / max(period, 1);
+    return period == 0 || snapshot * period != position || snapshot > sequence.snapshots
+               ? -1
+               : static_cast<int>(snapshot) - 1;
+  }
+  /// Does a box of these tokens reach into others, which are somebody else's?
+  [[nodiscard]] TILEMAMBA_DEVICE bool ragged(const tile::Tokens& tokens) const {
+    return tokens.count < q && static_cast<int>(tokens.first) + tokens.count < tokens_of_row;
+  }
+};
+
+/// @returns false where the block has nothing to do.
+TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
+  const kernels::Sequences& sequences = job.call.sequences;
+  const unsigned unit = blockIdx.x / static_cast<unsigned>(job.heads.count);
+  const int block = static_cast<int>(blockIdx.x - unit * static_cast<unsigned>(job.heads.count));
+  std::int64_t chunks = job.chunks_of_row;
+  if (sequences.cu_seqlens != nullptr) {
+    if (unit >= sequences.units()) return false;
+    out.sequence = sequences.of_unit(unit);
+    chunks = sequences.cut.chunks(out.sequence.length);
+  } else {
+    kernels::Sequence row = job.first_row;
+    const unsigned index = unit / static_cast<unsigned>(row.units);
+    row.index = row.batch = index;
+    row.first_unit = index * row.units;
+    row.first_slot = index * (row.units - sequences.cut.stateless_units);
+    out.sequence = row;
+  }
+  out.batch = static_cast<int>(out.sequence.batch);
+  out.first = static_cast<int>(out.sequence.first);
+  out.length = static_cast<int>(out.sequence.length);
+  out.index = unit - out.sequence.first_unit;
+  const std::int64_t begin = out.index * sequences.cut.unit_chunks;
+  out.begin = static_cast<int>(begin);
+  out.chunks = static_cast<int>(kernels::least(sequences.cut.unit_chunks, chunks - begin));
+  out.real_workers = job.heads.size(block);
+  for (int worker = 0; worker < policy_workers; ++worker) {
+    out.slices[worker] = job.heads.slice(block, kernels::least(worker, out.real_workers - 1));
+  }
+  out.tokens_of_row = static_cast<int>(sequences.tokens);
+  out.period = static_cast<int>(sequences.cut.period);
+  out.chunks_of_period = out.period == 0 ? 1 : static_cast<int>(sequences.cut.chunks_of_period());
+  return true;
+}
+
+/// The tile of 64 columns from `column` on of a head (or group), for the tokens of a chunk.
+TILEMAMBA_DEVICE void load_tile(unsigned to, const Map& map, int column, int head, const tile::Tokens& tokens,
+                                unsigned barrier) {
+  const int token = static_cast<int>(tokens.first), batch = static_cast<int>(tokens.batch);
+  if (map.columns_of_head > 0) {
+    load_box(to, map.map, column + head * map.columns_of_head, token, batch, barrier);
+  } else {
+    load_box(to, map.map, column, token, head, batch, barrier);
+  }
+}
+TILEMAMBA_DEVICE void store_tile(const Map& map, unsigned from, int column, int head, const tile::Tokens& tokens) {
+  const int token = static_cast<int>(tokens.first), batch = static_cast<int>(tokens.batch);
+  if (map.columns_of_head > 0) {
+    store_box(map.map, from, column + head * map.columns_of_head, token, batch);
+  } else {
+    store_box(map.map, from, column, token, head, batch);
+  }
+}
+
+/// What load_tile does, by the lanes of a warp.
+TILEMAMBA_DEVICE void copy_tile(unsigned to, const kernels::TokenView& view, int column, int head,
+                                const tile::Tokens& tokens, int lane) {
+  const auto* from = static_cast<const std::uint16_t*>(view.data) + view.offset(tokens, head, column);
+#pragma unroll 1
+  for (int k = lane; k < q * 16; k += 32) {
+    const int row = k / 16, four = k % 16 * 4;
+    std::uint32_t pairs[2] = {};
+    if (row < tokens.count) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (column + four + e < view.width)
+          pairs[e / 2] |= static_cast<std::uint32_t>(from[row * view.token_stride + four + e]) << e % 2 * 16;
+      }
+    }
+    const unsigned address = to + swizzled(row, four / 8) + four % 8 * 2;
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(address), "r"(pairs[0]), "r"(pairs[1]) : "memory");
+  }
+}
+
+/// Place and phase in a ring of `stages`.
+template <int stages>
+struct Ring {
+  int stage = 0;
+  unsigned parity = 0;
+  TILEMAMBA_DEVICE void advance() {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+/// Rows from `count` on of `planes` planes become zeros. One warp.
+TILEMAMBA_DEVICE void clear_rows(unsigned address, int planes, int count, int lane) {
+#pragma unroll 1
+  for (int plane = 0; plane < planes; ++plane) {
+#pragma unroll 1
+    for (int k = count * 8 + lane; k < q * 8; k += 32) {
+      asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(address + plane * plane_bytes + k * 16), "r"(0)
+                   : "memory");
+    }
+  }
+}
+/// What is infinite or undefined becomes zero. One warp.
+template <class E>
+TILEMAMBA_DEVICE void clear_undefined(unsigned address, int planes, int lane) {
+#pragma unroll 1
+  for (unsigned k = lane * 16; k < planes * plane_bytes; k += 32 * 16) {
+    std::uint32_t v[4];
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(address + k)
+                 : "memory");
+#pragma unroll
+    for (std::uint32_t& pair : v) pair = finite_or_zero<E>(pair);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address + k), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+  }
+}
+
+}  // namespace tilemamba::cuda::sm90

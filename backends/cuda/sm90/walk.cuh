@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The walk: outputs and states of a segment, for the slices of heads of a block.
+///
+/// Roles: warp 0 loads B and C; a warp for each worker sums its decays and makes B clean; warp 3 moves x and z in and y
+/// out; a warpgroup makes the scores of all workers; a warpgroup for each worker has the state and multiplies.
+/// Registers go where the accumulators are.
+#pragma once
+
+#include "backends/cuda/sm90/decays.cuh"
+#include "backends/cuda/sm90/heads.cuh"
+#include "backends/cuda/sm90/scores.cuh"
+#include "backends/cuda/sm90/segment.cuh"
+
+namespace tilemamba::cuda::sm90 {
+
+template <class E_, int n_, Features features_>
+struct WalkKernel {
+  using E = E_;
+  static constexpr int n = n_;
+  static constexpr Features features = features_;
+  static constexpr int threads = 128 * (2 + policy_workers);
+  using Decays = StageDecays<features.documents>;
+
+  // Shared memory: [C, B of each stage][x][z][decayed scores][decays][ones][D][barriers][segment]
+  static constexpr int group_planes = n / 64;
+  static constexpr unsigned group_bytes = group_planes * plane_bytes;
+  static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
+  static constexpr int x_stages = 3, z_stages = features.rich ? 2 : 0;
+  static constexpr unsigned other_bytes = (x_stages + z_stages + 2) * head_bytes + 2048;
+  static constexpr unsigned most_bytes = 227 * 1024;
+  static constexpr int fitting_stages = (most_bytes - other_bytes) / (stage_bytes + policy_workers * sizeof(Decays));
+  static constexpr int stages = fitting_stages < 6 ? fitting_stages : 6;
+  static constexpr unsigned x_at = stages * stage_bytes;
+  static constexpr unsigned z_at = x_at + x_stages * head_bytes;
+  static constexpr unsigned decayed_at = z_at + z_stages * head_bytes;
+  static constexpr unsigned decays_at = decayed_at + 2 * head_bytes;
+  static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
+  static constexpr unsigned skips_at = ones_at + q * 4;
+  static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
+  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1;
+  static constexpr unsigned segment_at = (barriers_at + barriers * 8 + 15) / 16 * 16;
+  static constexpr unsigned shared_bytes = segment_at + sizeof(Segment);
+  static_assert(stages >= 3 && shared_bytes <= most_bytes);
+
+  /// The next chunk's state is prepared under this one's products, unless something else needs the registers: a gate,
+  /// or the fp32 weights of fp16 beside documents.
+  static constexpr bool prepares_early = !features.rich && !(features.documents && E::dtype == DType::f16);
+
+  // Registers of a thread of each role; 512 in all.
+  static constexpr int head_registers = n == 64 ? 160 : 176;
+  static constexpr int score_registers = n == 64 ? 144 : (features.documents ? 112 : 120);
+  static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
+
+  // Offsets of barriers.
+  static constexpr unsigned of(int index) { return barriers_at + 8 * index; }
+  static constexpr unsigned landed = of(0);  ///< B and C of a chunk that must be made clean
+  static constexpr unsigned full = of(stages), empty = of(2 * stages);
+  static constexpr unsigned decayed_full = of(3 * stages),
+                            decayed_empty = of(3 * stages + 2 * policy_workers);  ///< of (worker, buffer)
+  static constexpr unsigned x_full = of(3 * stages + 4 * policy_workers), y_full = x_full + 8 * x_stages,
+                            z_full = y_full + 8 * x_stages;
+  static constexpr unsigned x_landed = of(barriers - 1);  ///< of a chunk that must be made clean
+
+  static TILEMAMBA_DEVICE Decays& decays(int stage, int worker) {
+    return reinterpret_cast<Decays*>(shared_memory + decays_at)[stage * policy_workers + worker];
+  }
+
+  static TILEMAMBA_DEVICE void init_barriers(unsigned memory) {
+    const auto init = [&](unsigned first, int count, int arrivals) {
+      for (int k = 0; k < count; ++k) barrier_init(memory + first + 8 * k, arrivals);
+    };
+    init(landed, stages, 1);
+    init(full, stages, 1 + policy_workers);
+    init(empty, stages, 4 + 4 * policy_workers);
+    init(decayed_full, 4 * policy_workers, 4);
+    init(x_full, x_stages, 1);
+    init(y_full, x_stages, 4 * policy_workers);
+    init(z_full, z_stages + 1, 1);
+    publish_barriers();
+  }
+};
+
+template <class K>
+struct Walk {
+  using E = typename K::E;
+  static constexpr Features features = K::features;
+  const Job& job;
+  const Segment& segment;
+  unsigned memory;  ///< address of the block's shared memory
+  int warp, lane;
+
+  TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(segment.begin + k); }
+
+  /// Must B be looked through before others read it?
+  TILEMAMBA_DEVICE bool needs_cleaning(const tile::Tokens& its) const {
+    return (features.documents && job.call.seq_idx.given) || segment.ragged(its);
+  }
+
+  // ---------------------------------------------------------------------------------------------------------- tiles in
+  // and out
+  TILEMAMBA_DEVICE void load_group() const {
+    const bool by_hand = job.maps.B.by_hand || job.maps.C.by_hand;
+    if (!by_hand && lane != 0) return;
+    const int group = segment.slices[0].group;
+    Ring<K::stages> ring;
+    for (int k = 0; k < segment.chunks; ++k, ring.advance()) {
+      const tile::Tokens its = tokens(k);
+      const unsigned to = memory + ring.stage * K::stage_bytes, full = memory + K::full + 8 * ring.stage;
+      const bool clean = needs_cleaning(its);
+      const unsigned ready = clean ? memory + K::landed + 8 * ring.stage : full;
+      wait_phase(memory + K::empty + 8 * ring.stage, ring.parity ^ 1);
+      if (by_hand) {
+#pragma unroll 1
+        for (int plane = 0; plane < K::group_planes; ++plane) {
+          copy_tile(to + plane * plane_bytes, job.call.C, plane * 64, group, its, lane);
+          copy_tile(to + K::group_bytes + plane * plane_bytes, job.call.B, plane * 64, group, its, lane);
+        }
+        publish_to_engines();
+        __syncwarp();
+        if (lane == 0) arrive(ready);
+        if (lane == 0 && clean) arrive(full);
+        continue;
+      }
+      expect_bytes(ready, K::stage_bytes);
+      if (clean) arrive(full);
+      for (int plane = 0; plane < K::group_planes; ++plane) {
+        load_tile(to + plane * plane_bytes, job.maps.C, plane * 64, group, its, ready);
+      }
+      for (int plane = 0; plane < K::group_planes; ++plane) {
+        load_tile(to + K::group_bytes + plane * plane_bytes, job.maps.B, plane * 64, group, its, ready);
+      }
+    }
+  }
+
+  TILEMAMBA_DEVICE void load_heads(const Map& map, const kernels::TokenView& view, unsigned to, unsigned barrier,
+                                   const tile::Tokens& its) const {
+    if (map.by_hand) {
+#pragma unroll 1
+      for (int worker = 0; worker < policy_workers; ++worker) {
+        const tile::Slice& slice = segment.slices[worker];
+        copy_tile(to + worker * plane_bytes, view, slice.channel, slice.head, its, lane);
+      }
+      publish_to_engines();
+      __syncwarp();
+      if (lane == 0) arrive(barrier);
+      return;
+    }
+    if (lane != 0) return;
+    expect_bytes(barrier, K::head_bytes);
+#pragma unroll 1
+    for (int worker = 0; worker < policy_workers; ++worker) {
+      const tile::Slice& slice = segment.slices[worker];
+      load_tile(to + worker * plane_bytes, map, slice.channel, slice.head, its, barrier);
+    }
+  }
+  /// `cleaned`: how many chunks needed it so far.
+  TILEMAMBA_DEVICE void load_x(int stage, const tile::Tokens& its, unsigned& cleaned) const {
+    const unsigned to = memory + K::x_at + stage * K::head_bytes;
+    const bool clean = segment.ragged(its) && !job.maps.x.by_hand;
+    load_heads(job.maps.x, job.call.x, to, clean ? memory + K::x_landed : memory + K::x_full + 8 * stage, its);
+    if (!clean) return;
+    __syncwarp();
+    wait_phase(memory + K::x_landed, cleaned++ & 1);
+    for (int worker = 0; worker < policy_workers; ++worker) clear_rows(to + worker * plane_bytes, 1, its.count, lane);
+    publish_to_engines();
+    __syncwarp();
+    if (lane == 0) arrive(memory + K::x_full + 8 * stage);
+  }
+  TILEMAMBA_DEVICE void load_z(int stage, const tile::Tokens& its) const {
+    if constexpr (features.rich)
+      load_heads(job.maps.z, job.call.z, memory + K::z_at + stage * K::head_bytes, memory + K::z_full + 8 * stage, its);
+  }
+  /// Whole tiles, and those that end where the tensor does, by the copy engine; the next sequence's rows are not ours.
+  TILEMAMBA_DEVICE void store_y(int stage, const tile::Tokens& its) const {
+    const unsigned from = memory + K::x_at + stage * K::head_bytes;
+    if (!segment.ragged(its) && !job.maps.y.by_hand) {
+      if (lane == 0) {
+#pragma unroll 1
+        for (int worker = 0; worker < segment.real_workers; ++worker) {
+          const tile::Slice& slice = segment.slices[worker];
+          store_tile(job.maps.y, from + worker * plane_bytes, slice.channel, slice.head, its);
+        }
+        commit_stores();
+        wait_stores_read();
+      }
+      return;
+    }
+    const kernels::TokenView& y = job.call.y;
+#pragma unroll 1
+    for (int worker = 0; worker < segment.real_workers; ++worker) {
+      const tile::Slice& slice = segment.slices[worker];
+      auto* const to = static_cast<std::uint16_t*>(y.data) + y.offset(its, slice.head, slice.channel);
+#pragma unroll 1
+      for (int k = lane; k < its.count * 8; k += 32) {
+        const int row = k / 8, piece = k % 8;
+        if (slice.channel + piece * 8 >= job.call.head_dim) continue;
+        uint4 v;
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(from + worker * plane_bytes + swizzled(row, piece))
+                     : "memory");
+        std::uint16_t* const there = to + row * y.token_stride + piece * 8;
+        if (!job.maps.y.by_hand) {
+          *reinterpret_cast<uint4*>(there) = v;
+          continue;
+        }
+        const std::uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e) there[e] = static_cast<std::uint16_t>(pairs[e / 2] >> e % 2 * 16);
+      }
+    }
+    publish_to_engines();
+    __syncwarp();
+  }
+  TILEMAMBA_DEVICE void move_heads() const {
+    unsigned cleaned = 0;
+    const bool gate = features.rich && job.call.z.given;
+    const int chunks = segment.chunks;
+    // What enters a stage at step k is chunk k; what leaves it first, the outputs of the chunk before there.
+    Ring<K::x_stages> ring;
+    for (int k = 0; k < chunks + K::x_stages; ++k, ring.advance()) {
+      if (const int before = k - K::x_stages; before >= 0) {
+        if (before >= chunks) break;
+        wait_phase(memory + K::y_full + 8 * ring.stage, ring.parity ^ 1);
+        if constexpr (!features.wide) store_y(ring.stage, tokens(before));
+      }
+      if (k < chunks) load_x(ring.stage, tokens(k), cleaned);
+      // z has a stage less: two at first, then one whenever the outputs of the chunk two before are there.
+      const int its_z = k < K::x_stages ? k : k - 1;
+      if (gate && its_z < chunks && k != K::z_stages) load_z(its_z % 2, tokens(its_z));
+    }
+    if (lane == 0) wait_stores();
+  }
+
+  // ----------------------------------------------------------------------------------------------------------------------
+  // decays
+  TILEMAMBA_DEVICE void sum_decays(int worker) const {
+    using W = DecayWorker<K>;
+    const int head = segment.slices[worker].head;
+    const kernels::HeadRule rule = kernels::head_rule(job.call, head);
+    const auto fetch = [&](const W& w, int k) {
+      return k < segment.chunks ? w.fetch(job.call.seq_idx, tokens(k)) : Steps{};
+    };
+    W w(job.call.dt, segment.batch, head, lane);
+    Steps next = fetch(w, 0);
+    unsigned cleaned = 0;  // parities, one a stage
+    for (int k = 0; k < segment.chunks; ++k) {
+      const int in_stage = k % K::stages;  // from k each time: few registers here
+      w.steps = next, next = fetch(w, k + 1);
+      const tile::Tokens its = tokens(k);
+      kernels::Decays<W> d;
+      kernels::chunk_cumsum(w, job.call, rule, its, head, d);
+      kernels::entry_decays(w, d);
+      kernels::exit_weights(w, rule, 0.0f, d);
+      wait_phase(memory + K::empty + 8 * in_stage, (k / K::stages & 1) ^ 1);
+      auto& stage = K::decays(in_stage, worker);
+      d.table.at = &stage.table;
+      w.publish(stage, d.cum, d.entry, d.exit, d.document);
+      kernels::tabulate_decays(w, rule, d);
+      if (worker == 0 && needs_cleaning(its)) {
+        wait_phase(memory + K::landed + 8 * in_stage, cleaned >> in_stage & 1);
+        cleaned ^= 1u << in_stage;
+        const unsigned B = memory + in_stage * K::stage_bytes + K::group_bytes;
+        const bool ragged = segment.ragged(its), documents = w.last(d.document) != 0;
+        if (ragged) clear_rows(B, K::group_planes, its.count, lane);
+        if (documents) clear_undefined<E>(B, K::group_planes, lane);
+        if (ragged || documents) publish_to_engines();
+      }
+      __syncwarp();
+      if (lane == 0) arrive(memory + K::full + 8 * in_stage);
+    }
+  }
+
+  // ----------------------------------------------------------------------------------------------------------------------
+  // scores
+  struct ScoresCall {
+    NotGiven D;
+  };
+  TILEMAMBA_DEVICE void make_scores() const {
+    using W = ScoreWorker<K>;
+    W w{lane, warp % 4};
+    const ScoresCall call{};
+    const unsigned base = memory / 16;
+    const auto multiply = [&](kernels::GroupChunk<W>& group, int stage) {
+      group.C.at = base + stage * (K::stage_bytes / 16);
+      group.B.at = group.C.at + K::group_bytes / 16;
+      return kernels::multiply_scores(w, group);
+    };
+    // Both workers' tables are fetched before the first is used, unless documents need the registers.
+    const auto decay = [&](const kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
+      for (int worker = 0; worker < policy_workers; ++worker)
+        wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
+      const auto decay_rows_of = [&](int fixed_warp) {
+        W of_warp{forgotten(lane), fixed_warp};
+        kernels::HeadChunk<W> chunk[policy_workers];
+#pragma unroll
+        for (int worker = 0; worker < policy_workers; ++worker) {
+          const auto& decays = K::decays(stage, worker);
+          if constexpr (features.documents) chunk[worker].decays.document.at = decays.document_start;
+          chunk[worker].decayed.at = base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16;
+          if constexpr (!features.documents) of_warp.fetch(chunk[worker].decays.table, decays);
+        }
+#pragma unroll
+        for (int worker = 0; worker < policy_workers; ++worker) {
+          if constexpr (features.documents) {
+            of_warp.lane = forgotten(of_warp.lane);
+            of_warp.fetch(chunk[worker].decays.table, K::decays(stage, worker));
+          }
+          of_warp.fetch_factors(chunk[worker].decays.table, K::decays(stage, worker));
+          kernels::decay_scores(of_warp, call, kernels::HeadRule{}, worker, group, chunk[worker]);
+        }
+      };
+      switch (w.warp) {  // so that each warp's rows are straight-line code
+        case 0:
+          decay_rows_of(0);
+          break;
+        case 1:
+          decay_rows_of(1);
+          break;
+        case 2:
+          decay_rows_of(2);
+          break;
+        default:
+          decay_rows_of(3);
+      }
+      publish_to_engines();
+      __syncwarp();
+      if (lane < policy_workers) arrive(memory + K::decayed_full + 8 * (2 * lane + buffer));
+      if (lane == 0) arrive(memory + K::empty + 8 * stage);
+    };
+    // Two chunks a turn, so that which accumulators and which buffer is known when this is compiled. Past the end
+    // something old is multiplied, which nobody uses.
+    kernels::GroupChunk<W> even, odd;
+    Ring<K::stages> ring;
+    const int chunks = segment.chunks;
+    wait_phase(memory + K::full, 0);
+    auto first = multiply(even, 0);
+    w.wait(first);
+    for (int k = 0; k < chunks; k += 2) {
+      const int even_stage = ring.stage;
+      ring.advance();
+      const int odd_stage = ring.stage;
+      if (k + 1 < chunks) wait_phase(memory + K::full + 8 * odd_stage, ring.parity);
+      auto odd_product = multiply(odd, odd_stage);
+      decay(even, even_stage, 0, (k / 2 & 1) ^ 1);
+      w.wait(odd_product);
+      ring.advance();
+      if (k + 2 < chunks) wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+      auto even_product = multiply(even, ring.stage);
+      if (k + 1 < chunks) decay(odd, odd_stage, 1, (k / 2 & 1) ^ 1);
+      w.wait(even_product);
+    }
+  }
+
+  // -----------------------------------------------------------------------------------------------------------------------
+  // heads
+  struct Segments {
+    const Segment& cut;
+  };
+  struct HeadCall {
+    NotGiven seq_idx;
+    std::conditional_t<features.rich, const kernels::TokenView&, NotGiven> z;
+    const kernels::TokenView& y;
+    const kernels::HeadView& D;
+    const States &initial_states, &entry_states;
+    const kernels::StateView& final_states;
+    std::conditional_t<features.rich, const kernels::StateView&, NotGiven> chunk_states;
+    const Segments sequences;
+    const kernels::ChunkVectors& segment_decays;
+  };
+  TILEMAMBA_DEVICE HeadCall head_call() const {
+    const kernels::Call& call = job.call;
+    if constexpr (features.rich) {
+      return {{},
+              call.z,
+              call.y,
+              call.D,
+              job.initial_states,
+              job.entry_states,
+              call.final_states,
+              call.chunk_states,
+              {segment},
+              call.segment_decays};
+    } else {
+      return {{},
+              {},
+              call.y,
+              call.D,
+              job.initial_states,
+              job.entry_states,
+              call.final_states,
+              {},
+              {segment},
+              call.segment_decays};
+    }
+  }
+
+  TILEMAMBA_DEVICE void walk_head(int worker) const {
+    using W = HeadWorker<K>;
+    // Looked up again where it is needed: in between there are no registers for it.
+    const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
+    const auto real = [&] { return worker < segment.real_workers; };
+    W w{lane, warp % 4, worker};
+    const auto see_channels = [&] { w.channels = min(channels_of_slice, job.call.head_dim - slice().channel); };
+    const HeadCall call = head_call();
+    kernels::Carried<W> carried;
+    kernels::Output<W> out;
+    see_channels();
+    w.find_skips(job.call.D, slice());
+    wait_for_last_launch();
+    kernels::gather_segments(w, call, segment.sequence, segment.index, slice(), carried);
+
+    const unsigned base = memory / 16;
+    const auto chunk_at = [&](int stage, int x_stage) {
+      kernels::HeadChunk<W> chunk;
+      const auto& decays = K::decays(stage, worker);
+      chunk.x.at = base + (K::x_at + x_stage * K::head_bytes + worker * plane_bytes) / 16;
+      chunk.decays.entry.at = decays.entry;
+      chunk.decays.exit.at = decays.exit;
+      return chunk;
+    };
+    const auto store = [&](int x_stage, int k) {
+      if (!features.wide || real())
+        kernels::store_output(w, call, features.wide ? tokens(k) : tile::Tokens{}, slice(), out);
+      __syncwarp();
+      if (lane == 0) arrive(memory + K::y_full + 8 * x_stage);
+    };
+    Ring<K::stages> ring;
+    Ring<K::x_stages> x_ring;
+    int last_x_stage = 0;
+    const int chunks = segment.chunks;
+    if (chunks > 0) {
+      wait_phase(memory + K::full, 0);
+      wait_phase(memory + K::x_full, 0);
+      auto chunk = chunk_at(0, 0);
+      w.fetch(chunk.x);
+      kernels::prepare_state(w, chunk.decays, chunk.x, carried);
+    }
+    for (int k = 0; k < chunks; ++k) {
+      const int stage = ring.stage, buffer = k & 1;
+      kernels::GroupChunk<W> group;
+      group.C.at = base + stage * (K::stage_bytes / 16);
+      group.B.at = group.C.at + K::group_bytes / 16;
+      auto chunk = chunk_at(stage, x_ring.stage);
+      chunk.decayed = {base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16,
+                       memory + K::decayed_full + 8 * (2 * worker + buffer), static_cast<unsigned>(k / 2 & 1)};
+      const auto prepare_next = [&] {
+        last_x_stage = x_ring.stage;
+        ring.advance();
+        x_ring.advance();
+        // Past the end: something old, and a state that decays by one; nobody uses what comes of it but the state.
+        if (k + 1 < chunks) {
+          wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+          wait_phase(memory + K::x_full + 8 * x_ring.stage, x_ring.parity);
+        }
+        auto next = chunk_at(ring.stage, x_ring.stage);
+        if (k + 1 >= chunks) next.decays.entry.at = reinterpret_cast<const float*>(shared_memory + K::ones_at);
+        w.fetch(next.x);
+        kernels::prepare_state(w, next.decays, next.x, carried);
+      };
+      kernels::step_fused(
+          w, call, group, chunk, carried, out,
+          [&] {
+            if (!features.wide && k > 0) store(last_x_stage, k - 1);
+            if constexpr (features.documents || K::E::dtype == DType::f16) w.lane = forgotten(w.lane);
+          },
+          [&] {
+            if constexpr (features.rich) {
+              w.lane = forgotten(w.lane);
+              if (real()) kernels::put_snapshot(w, call, segment.sequence, tokens(k), slice(), carried);
+            }
+            if constexpr (K::prepares_early) prepare_next();
+          });
+      __syncwarp();
+      if (lane == 0) {
+        arrive(memory + K::empty + 8 * stage);
+        arrive(memory + K::decayed_empty + 8 * (2 * worker + buffer));
+      }
+      if constexpr (features.rich) {
+        w.lane = forgotten(w.lane);
+        if (call.z.given) wait_phase(memory + K::z_full + 8 * (k % 2), k / 2 & 1);
+        chunk.z.at = base + (K::z_at + k % 2 * K::head_bytes + worker * plane_bytes) / 16;
+      }
+      if constexpr (!features.wide) out.leaving.at = chunk.x.at;
+      kernels::finish_output(w, call, slice(), chunk, out);
+      if constexpr (!K::prepares_early) prepare_next();
+      if constexpr (features.wide) store(last_x_stage, k);
+    }
+    if (!features.wide && chunks > 0) store(last_x_stage, chunks - 1);
+    see_channels();
+    if (real() && segment.is_last()) kernels::finish_state(w, call, segment.sequence, slice(), carried);
+  }
+};
+
+template <class K>
+__global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Job job) {
+  Segment& segment = *reinterpret_cast<Segment*>(shared_memory + K::segment_at);
+  const unsigned memory = shared_address(0);
+  int work = 0;
+  if (threadIdx.x == 0) {
+    work = find_segment(segment, job);
+    K::init_barriers(memory);
+    if (work != 0 && segment.chunks > 0) {
+      for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
+        if (!map->by_hand) prefetch_map(map->map);
+      }
+    }
+  }
+  // Above the diagonal the decayed scores stay zero.
+  for (unsigned k = threadIdx.x * 16; k < 2 * K::head_bytes; k += K::threads * 16) {
+    *reinterpret_cast<uint4*>(shared_memory + K::decayed_at + k) = {};
+  }
+  if (threadIdx.x < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[threadIdx.x] = 1.0f;
+  publish_to_engines();
+  if (__syncthreads_or(work) == 0) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const Walk<K> roles{job, segment, memory, warp, lane};
+  if (warp < 4) {
+    give_registers<K::mover_registers>();
+    if (warp == 0) {
+      roles.load_group();
+    } else if (warp == 3) {
+      roles.move_heads();
+    } else {
+      roles.sum_decays(warp - 1);
+    }
+  } else if (warp < 8) {
+    set_registers<K::score_registers, 128>();
+    if (segment.chunks > 0) roles.make_scores();
+  } else {
+    take_registers<K::head_registers>();
+    roles.walk_head(warp / 4 - 2);
+  }
+}
+
+}  // namespace tilemamba::cuda::sm90
