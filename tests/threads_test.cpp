@@ -89,6 +89,10 @@ TEST(CpuLevels, EachIsRight) {
       EXPECT_NE(what.find("this CPU does not have"), std::string::npos) << what;
       continue;
     }
+    if (std::string(TILEMAMBA_TEST_CPU_LEVELS).find("," + name + ",") == std::string::npos) {  // not built
+      EXPECT_NE(what.find("not part of this installation"), std::string::npos) << what;
+      continue;
+    }
     EXPECT_NE(what.find(", " + name + "\n"), std::string::npos) << what;
     // run_again fails this test if a test fails there.
     const auto lines = run_again("TILEMAMBA_TEST_DRAWS=0.25 TILEMAMBA_CPU_ISA=" + name,
