@@ -47,7 +47,8 @@ class KokkosExecutable : public Executable {
     call.sequences.slots = 1;
     ScratchMeter<Space> meter{launcher_.extents};
     schedule(call, meter);
-    reserve_scratch(launcher_, meter.most);
+    // A thread of a caller's parallel region may not launch on all threads; its calls run alone.
+    if (!caller_is_parallel()) reserve_scratch(launcher_, meter.most);
   }
 
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
