@@ -102,6 +102,8 @@ TEST_F(Selection, ArgumentBeforeEnvironmentBeforeDeviceQuery) {
     EXPECT_EQ(Plan(problem(), {by_default, Schedule::automatic, ""}).backend(), by_default);
   }
   EXPECT_EQ(Plan(problem()).backend(), by_default);
+  const Variable cannot_run("TILEMAMBA_BACKEND", "dummy");
+  EXPECT_EQ(Plan(problem(), {by_default, Schedule::automatic, ""}).backend(), by_default);
 }
 
 /// The one-call form keeps plans; a changed environment must not be answered from there.

@@ -47,7 +47,7 @@ class KokkosExecutable : public Executable {
     call.sequences.slots = 1;
     ScratchMeter<Space> meter{launcher_.extents};
     schedule(call, meter);
-    // A thread of a caller's parallel region may not launch on all threads; its calls run alone.
+    // A thread of a caller's parallel region may not launch on all threads.
     if (!caller_is_parallel()) reserve_scratch(launcher_, meter.most);
   }
 
@@ -55,10 +55,8 @@ class KokkosExecutable : public Executable {
     if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
     const kernels::Call call = kernels::lower(arguments, problem_, plan_.arrangement, workspace);
     if (caller_is_parallel()) {
-      // Inside a caller's parallel region every thread has work of its own: each runs its call alone, beside the
-      // others.
-      thread_local const Kokkos::Serial alone{Kokkos::NewInstance{}};
-      schedule(call, Launcher<Kokkos::Serial>{alone, launcher_.extents});
+      // Inside a caller's parallel region no threads are started; such calls run one after the other.
+      schedule(call, Launcher<Kokkos::Serial>{Kokkos::Serial(), launcher_.extents});
       return {};
     }
     schedule(call, launcher_);
