@@ -69,26 +69,34 @@ class SparseMemory {
 /// beyond 2^31 (and 2^32) elements: the same offsets, with few tokens far apart, in memory of which only the touched
 /// pages exist.
 TEST_P(Cases, Row1OffsetsBeyond32Bits) {
-  constexpr std::int64_t far = std::int64_t{1} << 25;  // elements between tokens, or rows; times 130: beyond 2^32
-  for (const int dimension : {0, 1, 2}) {              // the dimension of y, x, z, dt, B, C that is stretched
+  struct Stretched {
+    int dimension;  // of y, x, z, dt, B, C
+    std::int64_t extent;
+    std::int64_t far;  // elements from one to the next
+  };
+  // Rows, tokens and heads whose offsets pass 2^32; tokens that pass 2^31 within a chunk of 64, and within one of 16.
+  for (const auto& [dimension, extent, far] : {Stretched{0, 130, std::int64_t{1} << 25},
+                                               {1, 130, std::int64_t{1} << 25},
+                                               {1, 70, std::int64_t{1} << 26},
+                                               {1, 18, std::int64_t{1} << 28},
+                                               {2, 130, std::int64_t{1} << 25}}) {
     Spec spec;
     spec.type(DType::bf16);
-    spec.batch = dimension == 0 ? 130 : 1, spec.tokens = dimension == 1 ? 130 : 3,
-    spec.heads = dimension == 2 ? 130 : 2;
-    spec.groups = dimension == 2 ? 130 : 1;
+    spec.batch = dimension == 0 ? extent : 1, spec.tokens = dimension == 1 ? extent : 3;
+    spec.heads = dimension == 2 ? extent : 2, spec.groups = dimension == 2 ? extent : 1;
     spec.z = true, spec.head_dim = 16, spec.state = 8, spec.decay = Decay::slow;
     Call near(spec);
     if (!run(near)) GTEST_SKIP();
-    const SparseMemory memory(static_cast<std::size_t>(131 * far) * 2);
-    if (memory.data() == nullptr) GTEST_SKIP() << "this machine gives no 9 GB of address space";
+    const SparseMemory memory(static_cast<std::size_t>((extent + 1) * far) * 2);
+    if (memory.data() == nullptr) GTEST_SKIP() << "this machine gives no 10 GB of address space";
     Arguments apart = near.arguments;
     std::int64_t column = 0;  // each tensor has a page of its own within the stretched rows
-    const auto stretch = [&](auto& tensor) {
+    const auto stretch = [&, stretched = dimension, step = far](auto& tensor) {
       const auto from = tensor;
-      tensor.strides[dimension] = far;
+      tensor.strides[stretched] = step;
       std::int64_t inner = 1;
       for (int d = tensor.rank - 1; d >= 0; --d) {
-        if (d == dimension) continue;
+        if (d == stretched) continue;
         tensor.strides[d] = inner;
         inner *= tensor.shape[d];
       }

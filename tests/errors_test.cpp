@@ -372,6 +372,21 @@ TEST_P(ErrorsOfPlans, ArgumentsOfAnotherProblem) {
   }
 }
 
+/// On a CPU the values of cu_seqlens are looked at in a planned call too.
+TEST_P(ErrorsOfPlans, BadValuesOfAPlannedCall) {
+  Call call(full(true));
+  ASSERT_TRUE(run(call));
+  call.prepare();
+  const Plan plan(call.problem(), GetParam().choice());
+  const golden::GuardedMemory workspace(plan.workspace_bytes());
+  for (const double value : {-1.0, 38.0, 1000.0}) {
+    set(*call.arguments.cu_seqlens, value, 3);
+    expect_error(ErrorCode::invalid_argument, {"cu_seqlens[3]", std::to_string(static_cast<int>(value))},
+                 [&] { plan.execute(call.arguments, workspace.data(), workspace.bytes()); });
+    EXPECT_TRUE(call.outputs_untouched());
+  }
+}
+
 TEST_P(ErrorsOfPlans, WorkspaceAndStream) {
   const Spec spec = full(true);
   Call call(spec);

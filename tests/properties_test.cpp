@@ -678,6 +678,17 @@ TEST_P(Properties, SoftplusFarFromZero) {
   }
 }
 
+/// Under the published decay the sum of a chunk's decays is large, and what is left of its last tokens hangs on small
+/// differences of it: a weight got by subtracting two entries of the sum is 1e-5 off. Many heads, so that some end in
+/// small steps.
+TEST_P(Properties, StatesUnderStrongDecay) {
+  for (const std::int64_t tokens : {128, 200}) {
+    Spec spec;
+    spec.tokens = tokens, spec.heads = 12, spec.batch = 2;
+    (void)run_within_bars(spec);
+  }
+}
+
 TEST_P(Properties, NoDecayAtAll) {
   Spec spec;
   spec.tokens = 200;
