@@ -10,6 +10,12 @@ namespace tilemamba {
 #if defined(__x86_64__)
 namespace {
 
+/// Products of bf16 pairs, AVX512_BF16.
+bool has_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
+}
+
 /// Of x86-64-v3, what compilers differ in whether they can ask for by name: MOVBE, POPCNT, F16C and LZCNT.
 bool has_lesser_features_of_v3() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -23,14 +29,15 @@ bool has_lesser_features_of_v3() {
 
 std::vector<CpuLevel> cpu_levels() {
 #if defined(__x86_64__)
-  // The levels of the x86-64 psABI. The built-in also asks whether the operating system saves the wider registers.
+  // The levels of the x86-64 psABI, and one beyond. The built-in also asks whether the operating system saves the wider
+  // registers.
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2") && has_lesser_features_of_v3();
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
-  return {{"x86-64-v4", v4}, {"x86-64-v3", v3}, {"x86-64", true}};
+  return {{"x86-64-v4-bf16", v4 && has_bf16()}, {"x86-64-v4", v4}, {"x86-64-v3", v3}, {"x86-64", true}};
 #elif defined(__aarch64__)
   return {{"armv8-a", true}};
 #else

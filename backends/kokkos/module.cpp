@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "backends/kokkos/bf16_worker.hpp"
 #include "backends/kokkos/driver.hpp"
 #include "backends/kokkos/policy.hpp"
 #include "backends/kokkos/threads.hpp"
@@ -34,7 +35,7 @@ Extents extents_of(const Problem& problem, const Plan& plan) {
   return {padded(plan.arrangement.chunk), padded(plan.channels), padded(static_cast<int>(problem.state))};
 }
 
-template <class Space>
+template <template <class> class WorkerOf, class Space>
 class KokkosExecutable : public Executable {
  public:
   KokkosExecutable(const Problem& problem, const Plan& plan)
@@ -45,8 +46,8 @@ class KokkosExecutable : public Executable {
     call.groups = static_cast<int>(problem.groups);
     call.head_dim = static_cast<int>(problem.head_dim);
     call.sequences.slots = 1;
-    ScratchMeter<Space> meter{launcher_.extents};
-    schedule(call, meter);
+    ScratchMeter<WorkerOf<Space>> meter{launcher_.extents};
+    schedule<WorkerOf<Space>>(call, meter);
     // A thread of a caller's parallel region may not launch on all threads.
     if (!caller_is_parallel()) reserve_scratch(launcher_, meter.most);
   }
@@ -56,10 +57,11 @@ class KokkosExecutable : public Executable {
     const kernels::Call call = kernels::lower(arguments, problem_, plan_.arrangement, workspace);
     if (caller_is_parallel()) {
       // Inside a caller's parallel region no threads are started; such calls run one after the other.
-      schedule(call, Launcher<Kokkos::Serial>{Kokkos::Serial(), launcher_.extents});
+      using Alone = WorkerOf<Kokkos::Serial>;
+      schedule<Alone>(call, Launcher<Alone>{Kokkos::Serial(), launcher_.extents});
       return {};
     }
-    schedule(call, launcher_);
+    schedule<WorkerOf<Space>>(call, launcher_);
     launcher_.space.fence("tilemamba");  // a name short enough not to be allocated
     return {};
   } catch (const std::exception& fault) {
@@ -75,15 +77,15 @@ class KokkosExecutable : public Executable {
 #endif
   }
 
-  template <class Launch>
+  template <class W, class Launch>
   void schedule(const kernels::Call& call, Launch&& launch) const {
-    kernels::walk::run<typename std::remove_cvref_t<Launch>::W>(
-        plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
+    kernels::walk::run<W>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers),
+                          launch);
   }
 
   Problem problem_;
   Plan plan_;
-  Launcher<Space> launcher_;
+  Launcher<WorkerOf<Space>> launcher_;
 };
 
 template <class Space>
@@ -124,7 +126,11 @@ class KokkosBackend : public Backend {
     initialize();
     for (const Policy& policy : policies) {
       if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
-      return std::make_unique<KokkosExecutable<Space>>(problem, plan_of(problem, policy, threads()));
+      const Plan plan = plan_of(problem, policy, threads());
+#if defined(__AVX512BF16__)
+      if (problem.x == DType::bf16) return std::make_unique<KokkosExecutable<Bf16Worker, Space>>(problem, plan);
+#endif
+      return std::make_unique<KokkosExecutable<Worker, Space>>(problem, plan);
     }
     outcome.message = "it has no policy " + std::string(offer.policy);
     return nullptr;
