@@ -91,7 +91,7 @@ def print_set(place, shapes, sgemm):
         print(f"sgemm: {sgemm[place.level, place.threads].row['GFLOP/s']:.0f} GFLOP/s\n")
     columns = sorted({name for schedules in shapes.values() for name in schedules}, key=lambda name: (name == "automatic", name))
     rows, losses = [], []
-    for shape, schedules in shapes.items():
+    for shape, schedules in sorted(shapes.items(), key=lambda item: item[0].dtype != "f32"):
         best, plan = fastest(schedules), planner(schedules)
         row = [str(shape)]
         for name in columns:
