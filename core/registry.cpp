@@ -46,7 +46,7 @@ std::filesystem::path module_for_cpu(const std::string& module) {
   std::filesystem::path file;
   for (const CpuLevel& level : cpu_levels()) {
     levels += " " + std::string(level.name);
-    if (!forced.empty() && forced != level.name) continue;
+    if (forced.empty() ? level.only_if_named : forced != level.name) continue;
     if (!level.supported) {
       if (!forced.empty())
         throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");

@@ -67,6 +67,58 @@ TILEMAMBA_FN float element(const ColumnPairs& tile, int row, int column) {
   return std::bit_cast<float>(row % 2 == 0 ? bits << 16 : bits & 0xffff0000u);
 }
 
+#if defined(__AMX_BF16__)
+/// Sets up this thread's tile registers, each of up to 16 rows of 64 bytes. 0 and 1: sums of 16 x 16, side by side. 2,
+/// and 3 and 4: the left and right operands of 16 words' depth. 5, and 6 and 7: of 8, for what is left.
+inline void configure_tiles() {
+  struct alignas(64) Configuration {
+    std::uint8_t palette, start_row, reserved[14];
+    std::uint16_t row_bytes[16];
+    std::uint8_t rows[16];
+  };
+  static constexpr Configuration configuration = {
+      1, 0, {}, {64, 64, 64, 64, 64, 32, 64, 64}, {16, 16, 16, 16, 16, 16, 8, 8}};
+  _tile_loadconfig(&configuration);
+  // GCC 12 does not know that tiles are loaded from memory: what was stored must be there.
+  asm volatile("" ::: "memory");
+}
+
+/// A block of out, 16 rows and `across` times 16 columns: out = [out +] left * right. Strides and depth in words.
+template <bool add, int across>
+void multiply_tiles(float* out, int out_stride, const Pair* left, int left_stride, const Pair* right, int right_stride,
+                    int depth) {
+  constexpr int bytes = sizeof(Pair);
+  if constexpr (add) {
+    _tile_loadd(0, out, out_stride * bytes);
+    if constexpr (across == 2) _tile_loadd(1, out + 16, out_stride * bytes);
+  } else {
+    _tile_zero(0);
+    if constexpr (across == 2) _tile_zero(1);
+  }
+  int k = 0;
+  for (; k + 16 <= depth; k += 16) {
+    _tile_loadd(2, left + k, left_stride * bytes);
+    _tile_loadd(3, right + k * right_stride, right_stride * bytes);
+    _tile_dpbf16ps(0, 2, 3);
+    if constexpr (across == 2) {
+      _tile_loadd(4, right + k * right_stride + 16, right_stride * bytes);
+      _tile_dpbf16ps(1, 2, 4);
+    }
+  }
+  if (k < depth) {
+    _tile_loadd(5, left + k, left_stride * bytes);
+    _tile_loadd(6, right + k * right_stride, right_stride * bytes);
+    _tile_dpbf16ps(0, 5, 6);
+    if constexpr (across == 2) {
+      _tile_loadd(7, right + k * right_stride + 16, right_stride * bytes);
+      _tile_dpbf16ps(1, 5, 7);
+    }
+  }
+  _tile_stored(0, out, out_stride * bytes);
+  if constexpr (across == 2) _tile_stored(1, out + 16, out_stride * bytes);
+}
+#endif
+
 template <class Space>
 struct Bf16Worker : Worker<Space> {
   using Base = Worker<Space>;
@@ -76,6 +128,7 @@ struct Bf16Worker : Worker<Space> {
   using Lanes = typename Base::Block::Vector;
   using Half __attribute__((may_alias)) = std::uint16_t;
   static constexpr int lanes = Base::Block::lanes;
+  static constexpr int state_padding = 2 * padding;  // whole vectors of words
 
   template <class Axis>
   using Vector = typename Base::template Vector<Axis>;
@@ -103,13 +156,15 @@ struct Bf16Worker : Worker<Space> {
   /// Lies the other way round, neighbours of a row in a word.
   template <class Row, class Column>
   using Transposed = InColumns<Column, Row>;
-  /// B: its products run over tokens and over the state.
+  /// B: its products run over the state (`over_state`) and over tokens (`over_tokens`); the others lead there.
   template <class Row, class Column>
-  struct Both : InColumns<Row, Column> {
+  struct Both {
     InRows<Row, Column> rows;
-    Transposed<Row, Column> transposed;
+    InColumns<Row, Column> columns;
+    Transposed<Row, Column> over_state;
+    InRows<Column, Row> over_tokens;
     Both() = default;
-    TILEMAMBA_FN explicit Both(Bf16Worker& w) : InColumns<Row, Column>(w), rows(w), transposed(w) {}
+    TILEMAMBA_FN explicit Both(Bf16Worker& w) : rows(w), columns(w), over_state(w), over_tokens(w) {}
   };
   /// x itself, or a copy with something changed.
   template <class Row, class Column>
@@ -146,11 +201,12 @@ struct Bf16Worker : Worker<Space> {
   TILEMAMBA_FN void get(Both<Q, N>& out, const tile::TokenView& view, const tile::Tokens& tokens,
                         const tile::Slice& slice) const {
     get(out.rows, view, tokens, slice);
-    this->template turn<Pair>(out.transposed, out.rows);
-    this->each(out.height, [&](int i) {
-      stack(out, i, reinterpret_cast<Half*>(&out.rows.at(2 * i, 0)),
-            reinterpret_cast<Half*>(&out.rows.at(2 * i + 1, 0)), out.width);
+    this->each(out.columns.height, [&](int i) {
+      stack(out.columns, i, reinterpret_cast<Half*>(&out.rows.at(2 * i, 0)),
+            reinterpret_cast<Half*>(&out.rows.at(2 * i + 1, 0)), out.columns.width);
     });
+    this->template turn<Pair>(out.over_state, out.rows);
+    this->template turn<Pair>(out.over_tokens, out.columns);
   }
   TILEMAMBA_FN void get(InColumns<Q, P>& out, const tile::TokenView& view, const tile::Tokens& tokens,
                         const tile::Slice& slice) const {
@@ -221,26 +277,48 @@ struct Bf16Worker : Worker<Space> {
   TILEMAMBA_FN void keep_last(Both<Q, N>& B, const Ordinals<Q>& document) const {
     const int kept = this->last(document);
     if (document.data[0] == kept) return;
-    this->each(B.height, B.width, [&](int i, int n) {
-      if (document.data[2 * i] != kept) B.at(i, n).bits &= 0xffff0000u;
-      if (document.data[2 * i + 1] != kept) B.at(i, n).bits &= 0x0000ffffu;
+    this->each(B.over_tokens.height, B.over_tokens.width, [&](int n, int i) {
+      std::uint32_t& bits = B.over_tokens.at(n, i).bits;
+      if (document.data[2 * i] != kept) bits &= 0xffff0000u;
+      if (document.data[2 * i + 1] != kept) bits &= 0x0000ffffu;
     });
   }
 
   // ------------------------------------------------------------------------------------------------------------------
   // products
+#if defined(__AMX_BF16__)
+  /// out = [out +] left * right, left lying in rows.
+  template <bool add, Trim trim>
+  Token multiply(const Matrix& out, const RowPairs& left, const Pairs& right) const {
+    configure_tiles();
+    for (int row = 0; row < out.height; row += 16) {
+      const int width = trim == Trim::upper_result ? row + 16 : out.width;
+      const int depth = trim == Trim::upper_left ? (row + 16) / 2 : right.height;
+      for (int column = 0; column < width; column += 32) {
+        const auto block = column + 32 <= width ? multiply_tiles<add, 2> : multiply_tiles<add, 1>;
+        block(&out.at(row, column), out.width, &left.at(row, 0), left.width, right.data + column, right.width, depth);
+      }
+    }
+    _tile_release();
+    return {};
+  }
+#else
+  template <bool add, Trim trim>
+  Token multiply(const Matrix& out, const RowPairs& left, const Pairs& right) const {
+    return this->template product<add, trim, Pair>(out, this->template rows_of<Pair>(left), right);
+  }
+#endif
   TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, Q>> scores, const InRows<Q, N>& C, const Both<Q, N>& B) const {
-    return this->template product<false, Trim::upper_result, Pair>(scores.target, this->template rows_of<Pair>(C),
-                                                                   B.transposed);
+    return multiply<false, Trim::upper_result>(scores.target, C, B.over_state);
   }
   TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, P>> y, const InRows<Q, N>& C, const Transposed<P, N>& S) const {
-    return this->template product<false, Trim::none, Pair>(y.target, this->template rows_of<Pair>(C), S);
+    return multiply<false, Trim::none>(y.target, C, S);
   }
   TILEMAMBA_FN Token mma_AB(tile::Add<Plain<Q, P>> y, const InRows<Q, Q>& decayed, const CopyOrAlias<Q, P>& x) const {
-    return this->template product<true, Trim::upper_left, Pair>(y.target, this->template rows_of<Pair>(decayed), x);
+    return multiply<true, Trim::upper_left>(y.target, decayed, x);
   }
   TILEMAMBA_FN Token mma_AtB(tile::Add<State<P, N>> S, const InColumns<Q, P>& weighted, const Both<Q, N>& B) const {
-    return this->template product<true, Trim::none, Pair>(S.target, this->template columns_of<Pair>(B), weighted);
+    return multiply<true, Trim::none>(S.target, B.over_tokens, weighted);
   }
 };
 

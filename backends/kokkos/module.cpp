@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 #include <string>
 
 #include "backends/kokkos/bf16_worker.hpp"
@@ -13,14 +14,30 @@
 #include "backends/kokkos/threads.hpp"
 #include "core/backend.hpp"
 
+#if defined(__AMX_BF16__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace tilemamba::kokkos {
 
 namespace {
+
+/// Linux lets a process have the registers of AMX if it asks: for all its threads, also those to come.
+void ask_for_tiles() {
+#if defined(__AMX_BF16__)
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0) {
+    throw std::runtime_error("the operating system does not let this process use AMX");
+  }
+#endif
+}
 
 /// This copy of Kokkos lives from its first use to the end of the process.
 void initialize() {
   struct Lifetime {
     Lifetime() {
+      ask_for_tiles();
       Kokkos::initialize(
           Kokkos::InitializationSettings().set_disable_warnings(true).set_num_threads(threads_to_start()));
     }
@@ -31,15 +48,17 @@ void initialize() {
   static const Lifetime lifetime;
 }
 
+template <class W>
 Extents extents_of(const Problem& problem, const Plan& plan) {
-  return {padded(plan.arrangement.chunk), padded(plan.channels), padded(static_cast<int>(problem.state))};
+  return {padded(plan.arrangement.chunk), padded(plan.channels),
+          padded(static_cast<int>(problem.state), W::state_padding)};
 }
 
 template <template <class> class WorkerOf, class Space>
 class KokkosExecutable : public Executable {
  public:
   KokkosExecutable(const Problem& problem, const Plan& plan)
-      : problem_(problem), plan_(plan), launcher_{Space(), extents_of(problem, plan)} {
+      : problem_(problem), plan_(plan), launcher_{Space(), extents_of<WorkerOf<Space>>(problem, plan)} {
     // A call without tensors is enough to know how a launch's tiles are laid out.
     kernels::Call call;
     call.heads = static_cast<int>(problem.heads);

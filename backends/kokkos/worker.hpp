@@ -13,6 +13,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "core/tile/concepts.hpp"
 #include "core/tile/scalar.hpp"
@@ -29,7 +30,12 @@ using tile::Q;
 /// Rows and columns of tiles are padded to a multiple of this.
 inline constexpr int padding = 16;
 TILEMAMBA_FN constexpr int least(int a, int b) { return b < a ? b : a; }
-TILEMAMBA_FN constexpr int padded(int extent) { return (extent + padding - 1) / padding * padding; }
+TILEMAMBA_FN constexpr int padded(int extent, int multiple = padding) {
+  return (extent + multiple - 1) / multiple * multiple;
+}
+
+/// Slices of a block, which share C, B and C.B^T.
+inline constexpr int most_workers = 4;
 
 /// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how
 /// many rows of a state's vectors it keeps there in the recurrence.
@@ -140,7 +146,8 @@ struct Worker {
   static constexpr bool on_host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
   using Block = Register<on_host>;
-  static constexpr int most_workers = 4;
+  static constexpr int most_workers = kokkos::most_workers;
+  static constexpr int state_padding = padding;
 
   const Member* team;
   Scratch scratch;
@@ -280,17 +287,37 @@ struct Worker {
 
   // -------------------------------------------------------------------------------------------------------- from and
   // to memory
-  /// out = in^T, a block of `side` squared after the other: a block's lines stay in the innermost cache.
+  /// out = in^T, a square of `lanes` rows after the other, each turned in registers.
   template <class Word>
   TILEMAMBA_FN void turn(const MatrixOf<Word>& out, const MatrixOf<Word>& in) const {
-    constexpr int side = padding / Operands<Word>::elements;
-    each(out.height / side, out.width / side, [&](int block_row, int block_column) {
-      for (int i = 0; i < side; ++i) {
-        for (int j = 0; j < side; ++j) {
-          out.at(block_row * side + i, block_column * side + j) = in.at(block_column * side + j, block_row * side + i);
-        }
+    using Lanes = typename Block::Vector;
+    constexpr int lanes = Block::lanes;
+    each(out.height / lanes, out.width / lanes, [&](int block_row, int block_column) {
+      Lanes rows[lanes];
+      for (int i = 0; i < lanes; ++i) {
+        rows[i] = *reinterpret_cast<const Lanes*>(&in.at(block_column * lanes + i, block_row * lanes));
+      }
+      turn_square<lanes / 2>(rows);
+      for (int i = 0; i < lanes; ++i) {
+        *reinterpret_cast<Lanes*>(&out.at(block_row * lanes + i, block_column * lanes)) = rows[i];
       }
     });
+  }
+  /// Exchanges the squares of half the side that lie off the diagonal, then does the same within each square.
+  template <int half, class Lanes>
+  TILEMAMBA_FN static void turn_square(Lanes* rows) {
+    if constexpr (half > 0) {
+      for (int i = 0; i < Block::lanes; ++i) {
+        if ((i & half) == 0) exchange<half>(rows[i], rows[i + half], std::make_integer_sequence<int, Block::lanes>());
+      }
+      turn_square<half / 2>(rows);
+    }
+  }
+  template <int half, class Lanes, int... k>
+  TILEMAMBA_FN static void exchange(Lanes& upper, Lanes& lower, std::integer_sequence<int, k...>) {
+    const Lanes left = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k : Block::lanes + k - half)...);
+    lower = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k + half : Block::lanes + k)...);
+    upper = left;
   }
   /// Zeros outside the first `height` rows and `width` columns.
   template <class Word>
