@@ -117,8 +117,8 @@ Path find_module(const std::vector<std::string>& names) {
       if (std::filesystem::exists(file, ignored)) return file;
     }
   }
-  std::string message = "not part of this installation: there is no " + names.back() + " in";
-  for (const Path& folder : folders) message += " " + folder.string();
+  std::string message = "not part of this installation: there is no " + names.back();
+  for (const Path& folder : folders) message += (&folder == folders.data() ? " in " : ", ") + folder.string();
   throw Error(ErrorCode::no_backend, message);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the backends that the library finds, and has each one that is named in the arguments answer a call of two tokens; exit
-// code 1 if one of them cannot, or answers wrongly.
+// Lists the backends that the library finds, and has each one that is named in the arguments answer a call of two
+// tokens; exit code 1 if one of them cannot, or answers wrongly.
 #include <cmath>
 #include <cstdio>
 
