@@ -25,6 +25,7 @@
 
 #include "bench/sgemm.hpp"
 #include "bench/shapes.hpp"
+#include "core/cpu.hpp"
 #include "core/golden.hpp"
 #include "core/workload.hpp"
 
@@ -273,7 +274,7 @@ int run(int argc, char** argv) {
   }
   benchmark::AddCustomContext("tilemamba", std::string(version()));
   benchmark::AddCustomContext("compiler", TILEMAMBA_COMPILER);
-  benchmark::AddCustomContext("cpu", workload::processor_name());
+  benchmark::AddCustomContext("cpu", processor_name());
   benchmark::AddCustomContext("cpu_level", measured.front().level);
   benchmark::AddCustomContext("threads", std::to_string(threads));
   if (have_blas) benchmark::AddCustomContext("blas", std::string(blas));

@@ -29,6 +29,14 @@ struct Offer {
   std::string_view policy;  ///< the name of its tile configuration; lives as long as the module
   std::string refusal;      ///< empty: can run
   std::size_t workspace_bytes = 0;
+  double cost = 0;  ///< time as the backend expects it, in any unit; 0: it does not know
+};
+
+/// What measured times are valid for: the device as it calls itself (of a CPU only what the backend uses of it, its
+/// name comes in front) and its driver. Not the number of threads: it must decide no bit, so no policy.
+struct Identity {
+  std::string device;
+  std::string driver;
 };
 
 /// How a backend's work ended; `message` is empty when it went well.
@@ -68,6 +76,9 @@ class Backend {
   /// Memory of the device, aligned to 256 bytes, for the one-call form; null if there is none left.
   [[nodiscard]] virtual void* allocate(const Device& device, std::size_t bytes) const noexcept = 0;
   virtual void release(const Device& device, void* memory) const noexcept = 0;
+
+  /// No device: no times are kept for it. (A CPU always has a name.)
+  [[nodiscard]] virtual Identity identity(const Device&) const { return {}; }
 
   // For who brings tensors to a device or reads some back (the command line, tests, `validate`); no call that was
   // planned copies.

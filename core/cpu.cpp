@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cpu.hpp"
 
+#include <fstream>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -68,6 +70,15 @@ std::vector<CpuLevel> cpu_levels() {
 #else
   return {{"generic", true}};
 #endif
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
 }
 
 }  // namespace tilemamba

@@ -16,12 +16,24 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+/// A file of ours in the user's cache folder; as the XDG specification has it, folders that are not absolute do not
+/// count.
+std::string in_cache_folder(const char* cache, const char* home, const std::string& file) {
+  if (cache != nullptr && *cache == '/') return std::string(cache) + "/tilemamba/" + file;
+  if (home != nullptr && *home == '/') return std::string(home) + "/.cache/tilemamba/" + file;
+  return {};
+}
+
 }  // namespace
 
 Environment parse_environment(const std::function<const char*(const char*)>& variable) {
   Environment result;
   if (const char* value = variable("TILEMAMBA_BACKEND")) result.backend = trimmed(value);
   if (const char* value = variable("TILEMAMBA_CPU_ISA")) result.cpu_isa = trimmed(value);
+  if (const char* value = variable("TILEMAMBA_TUNING_CACHE")) result.tuning_cache = trimmed(value);
+  if (result.tuning_cache.empty()) {
+    result.tuning_cache = in_cache_folder(variable("XDG_CACHE_HOME"), variable("HOME"), "tuning.json");
+  }
   if (const char* value = variable("TILEMAMBA_VERBOSE")) {
     std::istringstream words{value};
     for (std::string word; std::getline(words, word, ',');) {

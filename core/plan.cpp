@@ -2,6 +2,7 @@
 // Which backend runs a problem, and how; plans, and the one-call form above them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <shared_mutex>
@@ -12,6 +13,7 @@
 #include "core/environment.hpp"
 #include "core/problem.hpp"
 #include "core/registry.hpp"
+#include "core/tuning.hpp"
 
 namespace tilemamba {
 
@@ -84,6 +86,23 @@ bool wanted(const Choice& choice, const Offer& offer) {
          (choice.policy.empty() || choice.policy == offer.policy);
 }
 
+/// A backend's offers, what the planner would take first: the tuning cache's answer, else the backend's default.
+struct Offers {
+  std::vector<Offer> list;
+  bool tuned = false;  ///< the first is the cache's
+
+  Offers(const Backend& backend, const Problem& problem, const std::string& cache) : list(backend.offers(problem)) {
+    const std::optional<TuningRecord> answer = tuning::lookup(cache, backend, problem);
+    if (!answer) return;
+    const auto found = std::find_if(list.begin(), list.end(), [&](const Offer& offer) {
+      return offer.refusal.empty() && name(offer.schedule) == answer->schedule && offer.policy == answer->policy;
+    });
+    if (found == list.end()) return;
+    std::rotate(list.begin(), found, found + 1);
+    tuned = true;
+  }
+};
+
 /// A word to people whose GPU does nothing; once, and only where nobody chose.
 void mention_idle_gpu(std::string_view chosen) {
   static std::once_flag once;
@@ -104,6 +123,7 @@ void mention_idle_gpu(std::string_view chosen) {
 
 std::vector<Candidate> candidates(const Problem& problem) {
   problem.check();
+  const std::string cache = tuning_cache();
   std::vector<Candidate> result;
   for (const Entry* entry : registry().named("")) {
     const std::string why = refusal(*entry, problem.device);
@@ -111,8 +131,9 @@ std::vector<Candidate> candidates(const Problem& problem) {
       result.push_back({entry->row.member, Schedule::automatic, {}, false, why, 0});
       continue;
     }
+    Offers offers(*entry->backend, problem, cache);
     bool have_default = false;
-    for (Offer& offer : entry->backend->offers(problem)) {
+    for (Offer& offer : offers.list) {
       const bool is_default = offer.refusal.empty() && !have_default;
       have_default = have_default || is_default;
       result.push_back({entry->row.member, offer.schedule, std::string(offer.policy), is_default,
@@ -147,7 +168,8 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
       refuse(entry->row.member, why);
       continue;
     }
-    for (Offer& offer : entry->backend->offers(problem)) {
+    Offers offers(*entry->backend, problem, env.tuning_cache);
+    for (Offer& offer : offers.list) {
       if (!wanted(choice, offer)) continue;
       if (!offer.refusal.empty()) {
         refuse(label(*entry, offer), offer.refusal);
@@ -161,14 +183,18 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
         code = outcome.code;
         continue;
       }
-      if (env.verbose_dispatch) std::fprintf(stderr, "tilemamba: dispatch: %s: taken\n", label(*entry, offer).c_str());
+      if (env.verbose_dispatch) {
+        const bool by_cache = offers.tuned && &offer == offers.list.data();
+        std::fprintf(stderr, "tilemamba: dispatch: %s: taken%s%s\n", label(*entry, offer).c_str(),
+                     by_cache ? ", by the tuning cache " : "", by_cache ? env.tuning_cache.c_str() : "");
+      }
       if (forced.empty() && problem.device.kind == DeviceKind::cpu) mention_idle_gpu(entry->row.member);
       return std::make_shared<const Plan::Impl>(
           Plan::Impl{problem, std::move(offer), entry->backend, std::move(executable)});
     }
     if (!choice.policy.empty() || choice.schedule != Schedule::automatic) {
       std::string valid;
-      for (const Offer& offer : entry->backend->offers(problem))
+      for (const Offer& offer : offers.list)
         valid += " " + std::string(name(offer.schedule)) + "/" + std::string(offer.policy);
       refuse(entry->row.member, "schedules and policies that it has:" + valid);
     }
@@ -254,7 +280,7 @@ namespace {
 struct Key {
   Problem problem;
   Choice choice;
-  std::string environment;  ///< TILEMAMBA_BACKEND, which a plan depends on where the choice is free
+  std::string environment;  ///< what a plan depends on where the choice is free: TILEMAMBA_BACKEND, the tuning cache
   friend bool operator==(const Key&, const Key&) = default;
 };
 
@@ -346,7 +372,8 @@ void scan(const Arguments& arguments, const Options& options, const Choice& choi
   const Problem problem = Problem::of(arguments, options);
   check_values(problem, arguments);
   static PlanCache cache;
-  const auto plan = cache.get({problem, choice, choice.backend.empty() ? environment().backend : std::string()});
+  const Environment env = environment();
+  const auto plan = cache.get({problem, choice, env.backend + '\n' + env.tuning_cache});
   const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes);
   run(*plan, arguments, workspace.memory(), stream);
 }

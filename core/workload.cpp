@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 
 #include "core/tile/scalar.hpp"
 
@@ -87,15 +86,6 @@ double useful_flop(const Problem& problem) {
   const auto G = static_cast<double>(problem.groups);
   const auto N = static_cast<double>(problem.state);
   return rows * (G * Q * N + H * Q * P + 4 * H * P * N);
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
 }
 
 }  // namespace tilemamba::workload

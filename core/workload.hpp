@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <random>
-#include <string>
 #include <vector>
 
 #include <tilemamba/tilemamba.hpp>
@@ -52,8 +51,5 @@ class Inputs {
 /// The same for every schedule, whatever it really does; the decays and the skip are left out. (Below 128 tokens the
 /// first two count more than there is to do.)
 [[nodiscard]] double useful_flop(const Problem& problem);
-
-/// The processor as it calls itself; "CPU" where it does not.
-[[nodiscard]] std::string processor_name();
 
 }  // namespace tilemamba::workload

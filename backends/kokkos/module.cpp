@@ -128,13 +128,16 @@ class KokkosBackend : public Backend {
     return device.kind == DeviceKind::cpu ? "" : "it runs on the CPU and cannot address that device's memory";
   }
 
+  [[nodiscard]] Identity identity(const Device&) const override { return {TILEMAMBA_CPU_LEVEL, {}}; }
+
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
     for (const Policy& policy : policies) {
       const kernels::WorkspaceLayout layout(problem, plan_of(problem, policy, threads()).arrangement);
       const bool fits = (layout.slots + problem.sequences()) * problem.heads <= std::numeric_limits<int>::max();
       result.push_back({policy.schedule, policy.name,
-                        fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
+                        fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes,
+                        cost_of(problem, policy)});
     }
     std::swap(result[0], result[default_policy(problem)]);
     return result;

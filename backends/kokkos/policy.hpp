@@ -101,21 +101,22 @@ inline constexpr std::int64_t enough_slices = 16;
   return best;
 }
 
-/// Index of the default: what costs least for sequences of the mean length, the empty places of their last chunks
-/// included.
-[[nodiscard]] inline std::size_t default_policy(const Problem& problem) {
-  if (problem.options.batch_invariant) return 0;  // nothing but the policy may decide
+/// What a policy costs for sequences of the mean length, the empty places of their last chunks included.
+[[nodiscard]] inline double cost_of(const Problem& problem, const Policy& policy) {
   const std::int64_t row = problem.packed_sequences ? std::max<std::int64_t>(*problem.packed_sequences, 1) : 1;
   const std::int64_t length = kernels::divide_up(problem.tokens, row);
   const auto of_state = static_cast<double>(problem.head_dim * problem.state);
-  const auto cost = [&](const Policy& policy) {
-    const bool fills_chunks = policy.schedule != Schedule::recurrent;
-    const std::int64_t places =
-        fills_chunks ? kernels::divide_up<std::int64_t>(length, policy.chunk) * policy.chunk : length;
-    const Cost& place = policy.costs[multiplies(problem)];
-    return static_cast<double>(places) * place.slope * (of_state + place.rest);
-  };
-  const auto cheaper = [&](const Policy& a, const Policy& b) { return cost(a) < cost(b); };
+  const bool fills_chunks = policy.schedule != Schedule::recurrent;
+  const std::int64_t places =
+      fills_chunks ? kernels::divide_up<std::int64_t>(length, policy.chunk) * policy.chunk : length;
+  const Cost& place = policy.costs[multiplies(problem)];
+  return static_cast<double>(places) * place.slope * (of_state + place.rest);
+}
+
+/// Index of the default: what costs least.
+[[nodiscard]] inline std::size_t default_policy(const Problem& problem) {
+  if (problem.options.batch_invariant) return 0;  // nothing but the policy may decide
+  const auto cheaper = [&](const Policy& a, const Policy& b) { return cost_of(problem, a) < cost_of(problem, b); };
   return static_cast<std::size_t>(std::min_element(policies.begin(), policies.end(), cheaper) - policies.begin());
 }
 

@@ -17,8 +17,8 @@
 
 #include <fmt/format.h>
 
+#include "core/cpu.hpp"
 #include "core/golden.hpp"
-#include "core/workload.hpp"
 
 namespace tilemamba::command_line {
 namespace {
@@ -178,7 +178,7 @@ double matmul_rate(int threads, const Form& form) {
 
 Rates measure_cpu_rates() {
   Rates rates;
-  rates.processor = workload::processor_name();
+  rates.processor = processor_name();
   rates.threads = usable_threads();
   const Form form = best_form();
   rates.copy_bytes_per_second = copy_rate(rates.threads);
