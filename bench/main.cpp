@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// tilemamba_bench: times of the CPU backends, each schedule and policy, with Google Benchmark. README.md tells how to
-/// run and read it, bench/shapes.hpp what is measured. A name is
+/// run and read it, core/shapes.hpp what is measured. A name is
 ///
 ///     SET/BACKEND/SCHEDULE/POLICY/DTYPE/[MODEL/]B:1/T:4096/H:8/P:64/G:1/N:128        SCHEDULE/POLICY or `automatic`
 ///
@@ -24,9 +24,9 @@
 #include <tilemamba/tilemamba.hpp>
 
 #include "bench/sgemm.hpp"
-#include "bench/shapes.hpp"
 #include "core/cpu.hpp"
 #include "core/golden.hpp"
+#include "core/shapes.hpp"
 #include "core/workload.hpp"
 
 namespace tilemamba::bench {
@@ -38,24 +38,10 @@ using benchmark::State;
 // ------------------------------------------------------------------------------------------------------------- timing
 
 struct Case {
-  Row row;
+  workload::Row row;
   DType dtype = DType::f32;
   Choice choice;
 };
-
-Problem problem_of(const workload::Shape& shape, DType dtype) {
-  Problem problem;
-  problem.batch = shape.batch;
-  problem.tokens = shape.tokens;
-  problem.heads = shape.heads;
-  problem.head_dim = shape.head_dim;
-  problem.groups = shape.groups;
-  problem.state = shape.state;
-  problem.x = problem.dt = problem.y = dtype;
-  problem.skip = SkipForm::per_head;
-  problem.D = problem.initial_states = problem.final_states = DType::f32;
-  return problem;
-}
 
 /// The tensors of one shape.
 struct Call {
@@ -69,7 +55,7 @@ struct Call {
 
 /// A plan with its workspace.
 struct Execution {
-  explicit Execution(const Case& of) : plan(problem_of(of.row.shape, of.dtype), of.choice) {}
+  explicit Execution(const Case& of) : plan(workload::problem_of(of.row.shape, of.dtype), of.choice) {}
   void run(const Arguments& arguments) const { plan.execute(arguments, workspace.data(), plan.workspace_bytes()); }
   Plan plan;
   golden::GuardedMemory workspace{plan.workspace_bytes()};
@@ -178,9 +164,9 @@ std::string name_of(const Case& of) {
 }
 
 /// Every schedule and policy of a backend for one shape, and the planner's choice.
-std::vector<Case> cases_of(const Row& row, DType dtype, const std::string& backend) {
+std::vector<Case> cases_of(const workload::Row& row, DType dtype, const std::string& backend) {
   std::vector<Case> cases;
-  for (const Candidate& candidate : candidates(problem_of(row.shape, dtype))) {
+  for (const Candidate& candidate : candidates(workload::problem_of(row.shape, dtype))) {
     if (candidate.backend != backend || !candidate.refusal.empty()) continue;
     cases.push_back({row, dtype, {backend, candidate.schedule, candidate.policy}});
   }
@@ -204,7 +190,7 @@ void add_sgemm() {
 }
 
 void add_cases(Timer& timer, const std::vector<CpuBackend>& measured, std::int64_t max_tokens) {
-  for (const Row& row : rows(max_tokens)) {
+  for (const workload::Row& row : workload::rows(max_tokens)) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const CpuBackend& backend : measured) {
         for (const Case& of : cases_of(row, dtype, backend.name)) {

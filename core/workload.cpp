@@ -55,6 +55,20 @@ Tensor Inputs::add(DType dtype, std::initializer_list<std::int64_t> shape, Draw 
   return {layout, data};
 }
 
+Problem problem_of(const Shape& shape, DType dtype) {
+  Problem problem;
+  problem.batch = shape.batch;
+  problem.tokens = shape.tokens;
+  problem.heads = shape.heads;
+  problem.head_dim = shape.head_dim;
+  problem.groups = shape.groups;
+  problem.state = shape.state;
+  problem.x = problem.dt = problem.y = dtype;
+  problem.skip = SkipForm::per_head;
+  problem.D = problem.initial_states = problem.final_states = DType::f32;
+  return problem;
+}
+
 bool all_finite(const Tensor& tensor) {
   std::size_t count = 1;
   for (int i = 0; i < tensor.rank; ++i) count *= static_cast<std::size_t>(tensor.shape[static_cast<std::size_t>(i)]);

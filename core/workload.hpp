@@ -19,6 +19,9 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
+/// The problem that such a call poses: one dtype throughout, D per head, f32 initial and final states.
+[[nodiscard]] Problem problem_of(const Shape& shape, DType dtype);
+
 /// The inputs of a call with the published distribution: x, B, C = silu(randn), dt = softplus(randn), A = -U(1, 16); D
 /// per head and initial states in f32. Dense, in host memory; the same bytes every time.
 class Inputs {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include <tilemamba/tilemamba.hpp>
@@ -59,5 +60,17 @@ struct BenchRequest {
   bool json = false;
 };
 [[nodiscard]] ExitCode bench(const BenchRequest& request);
+
+/// `tilemamba tune`: the fastest schedule and policy for classes of problems, into the tuning cache.
+struct TuneRequest {
+  std::string shapes = "models";  ///< models, grid or a file
+  DType dtype = DType::bf16;
+  double budget = 60;  ///< seconds
+  std::string backend;
+  bool show = false;   ///< what the cache has, and nothing else
+  bool clear = false;  ///< removes the cache, and nothing else
+  bool json = false;
+};
+[[nodiscard]] ExitCode tune(const TuneRequest& request);
 
 }  // namespace tilemamba::command_line

@@ -48,6 +48,7 @@ constexpr const char* footer = R"(Examples:
   tilemamba check tests/golden                    known answers, by the planner's choice
   tilemamba check --all tests/golden              the same by every backend, schedule and policy
   tilemamba bench --dtype f32 --max-tokens 4096   times side by side
+  tilemamba tune --budget 300                     which schedules and policies are the fastest here, for later plans
   tilemamba COMMAND --help                        more on each, with examples
 
 Exit codes:
@@ -59,8 +60,9 @@ Exit codes:
   5  it was started and failed: not enough memory, or the device or the backend failed
 
 Environment:
-  TILEMAMBA_BACKEND   the backend to use where --backend names none (check --all and bench then take all of them)
-  TILEMAMBA_VERBOSE   dispatch: every candidate on stderr, with the reason for taking it or not)";
+  TILEMAMBA_BACKEND       the backend to use where --backend names none (check --all and bench then take all of them)
+  TILEMAMBA_TUNING_CACHE  the file of tune; default: tilemamba/tuning.json in ${XDG_CACHE_HOME:-~/.cache}
+  TILEMAMBA_VERBOSE       dispatch: every candidate on stderr, with the reason for taking it or not)";
 
 constexpr const char* info_footer =
     R"(With --json: {"version", "backends": [{"name", "can_run", "reason", "devices": [...]}]}
@@ -118,6 +120,24 @@ Examples:
   tilemamba bench --dtype f32 --min-tokens 4096 --max-tokens 4096 --state-size 128
   tilemamba bench --backend kokkos-openmp --repeat 20 --json > times.json)";
 
+constexpr const char* tune_footer =
+    R"(Times every schedule and policy of a backend on one problem of each class (dtype, P, N, one group or more, ranges of T and of
+sequences x heads), after a look at whether its answer is right, and keeps what is faster than the default by more than the noise.
+Plans then follow it, in every process; nothing is timed anywhere else. models: prompts of 2048 tokens; grid: the published one to
+T = 4096; a file has a line for each shape, B T H P G N, blanks between, and # before remarks.
+
+The cache is the file that TILEMAMBA_TUNING_CACHE names, else tilemamba/tuning.json in ${XDG_CACHE_HOME:-~/.cache}. Answers are
+valid for the device, the driver, the version of the library and the backend that they were found with; others are kept.
+
+With --json: {"cache", "classes", "tuned": [{"device", "driver", "library", "backend", "problem", "schedule", "policy",
+"milliseconds", "default_milliseconds", "is_default", "lost": [...]}]}; with --show: {"cache", "entries": [...]}, the same without
+the last two.
+
+Examples:
+  tilemamba tune --budget 300
+  tilemamba tune --shapes shapes.txt --dtype f32 --backend kokkos-openmp
+  tilemamba tune --show)";
+
 /// A check for CLI11: the empty string, or what is wrong.
 std::string schedule_problem(const std::string& text) {
   try {
@@ -128,9 +148,13 @@ std::string schedule_problem(const std::string& text) {
   }
 }
 
-void add_choice(CLI::App& command, Choice& choice) {
-  command.add_option("--backend", choice.backend, "a family (kokkos) or a member (kokkos-openmp); info lists them")
+void add_backend(CLI::App& command, std::string& backend) {
+  command.add_option("--backend", backend, "a family (kokkos) or a member (kokkos-openmp); info lists them")
       ->type_name("NAME");
+}
+
+void add_choice(CLI::App& command, Choice& choice) {
+  add_backend(command, choice.backend);
   command
       .add_option_function<std::string>(
           "--schedule", [&choice](const std::string& text) { choice.schedule = schedule_named(text); },
@@ -139,6 +163,15 @@ void add_choice(CLI::App& command, Choice& choice) {
       ->type_name("NAME");
   command.add_option("--policy", choice.policy, "a tile configuration; check --all shows their names")
       ->type_name("NAME");
+}
+
+void add_dtype(CLI::App& command, DType& dtype) {
+  static const std::map<std::string, DType> dtypes = {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
+  command
+      .add_option_function<std::string>(
+          "--dtype", [&dtype](const std::string& text) { dtype = dtypes.at(text); }, "f32, bf16 (default) or f16")
+      ->check(CLI::IsMember(dtypes))
+      ->type_name("TYPE");
 }
 
 using Action = std::function<ExitCode()>;
@@ -181,12 +214,7 @@ void add_bench(CLI::App& app, BenchRequest& request, Action& action) {
   command.add_option("--state-size", request.states, "N, one or more")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
-  static const std::map<std::string, DType> dtypes = {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
-  command
-      .add_option_function<std::string>(
-          "--dtype", [&](const std::string& text) { request.dtype = dtypes.at(text); }, "f32, bf16 (default) or f16")
-      ->check(CLI::IsMember(dtypes))
-      ->type_name("TYPE");
+  add_dtype(command, request.dtype);
   command
       .add_option("--repeat", request.repeat,
                   "timed calls per row; default: five, fewer if they take more than a second")
@@ -201,6 +229,23 @@ void add_bench(CLI::App& app, BenchRequest& request, Action& action) {
     }
     action = [&] { return bench(request); };
   });
+}
+
+void add_tune(CLI::App& app, TuneRequest& request, Action& action) {
+  CLI::App& command = *app.add_subcommand("tune", "Find the fastest schedules and policies, and keep them for plans");
+  command.add_option("--shapes", request.shapes, "models, grid, or a file of shapes")
+      ->type_name("FILE|models|grid")
+      ->capture_default_str();
+  add_dtype(command, request.dtype);
+  command.add_option("--budget", request.budget, "seconds for all of them; a class that was begun is ended")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  add_backend(command, request.backend);
+  CLI::Option* const show = command.add_flag("--show", request.show, "show what the cache has; nothing is timed");
+  command.add_flag("--clear", request.clear, "remove the cache; nothing is timed")->excludes(show);
+  command.add_flag("--json", request.json, "as JSON");
+  command.footer(tune_footer);
+  command.callback([&] { action = [&] { return tune(request); }; });
 }
 
 /// What is wrong where no command was recognised: CLI11 would only say that one is required.
@@ -238,11 +283,13 @@ ExitCode run_command_line(int count, char** words) {
   RunRequest run_request;
   CheckRequest check_request;
   BenchRequest bench_request;
+  TuneRequest tune_request;
   Action action;
   add_info(app, info_request, action);
   add_run(app, run_request, action);
   add_check(app, check_request, action);
   add_bench(app, bench_request, action);
+  add_tune(app, tune_request, action);
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {

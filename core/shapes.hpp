@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What bench/main.cpp measures: four sets of shapes.
+/// Sets of shapes that are measured: by bench/main.cpp all of them, by `tilemamba tune` those of models or the grid.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 #include "core/workload.hpp"
 
-namespace tilemamba::bench {
+namespace tilemamba::workload {
 
 struct Row {
   std::string_view set;
   std::string_view model;  ///< empty outside of `models`
-  workload::Shape shape;
+  Shape shape;
 };
 
 /// Released models with prompts of 2048 tokens. Each stands for all that have its sizes: Nemotron-H 8B is Codestral,
@@ -65,4 +65,4 @@ inline constexpr std::array models = {
   return rows;
 }
 
-}  // namespace tilemamba::bench
+}  // namespace tilemamba::workload
