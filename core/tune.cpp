@@ -45,8 +45,10 @@ std::size_t winner(const std::vector<std::vector<double>>& seconds) {
   if (of_default.size() < fewest) return 0;
   std::size_t best = 0;
   double least = (1 - least_gain) * median(of_default);
+  const double shortest = (1 - least_gain) * *std::min_element(of_default.begin(), of_default.end());
   for (std::size_t i = 1; i < seconds.size(); ++i) {
     if (seconds[i].size() < fewest || quantile(seconds[i], 0.75) >= quantile(of_default, 0.25)) continue;
+    if (*std::min_element(seconds[i].begin(), seconds[i].end()) >= shortest) continue;
     if (const double time = median(seconds[i]); time < least) {
       least = time;
       best = i;

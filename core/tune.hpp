@@ -9,8 +9,8 @@
 namespace tilemamba::tuning {
 
 /// The index of the candidate that wins, by its times, of which there are several; the default's times come first. The
-/// default stays unless a candidate's median is lower by more than 2 % and by more than the noise: three quarters of
-/// its times lie below three quarters of the default's. Fewer than three times prove nothing.
+/// default stays unless a candidate gains more than 2 %, by the medians and by the shortest times, and more than the
+/// noise: three quarters of its times lie below three quarters of the default's. Fewer than three times prove nothing.
 [[nodiscard]] std::size_t winner(const std::vector<std::vector<double>>& seconds);
 
 /// The middle one; infinite if there is none.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -71,6 +72,22 @@ void expect_error(ErrorCode code, const std::vector<std::string>& words, const s
 /// Runs this program again in a process of its own with `environment` ("NAME=value ...") and the tests of `filter`,
 /// disabled ones included. @returns its output in lines; fails the test if it did not end well.
 [[nodiscard]] std::vector<std::string> run_again(const std::string& environment, const std::string& filter);
+
+/// Sets a variable of the environment for a scope; null takes it away.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 class BackendTest : public testing::TestWithParam<Target> {
  protected:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -116,8 +117,8 @@ TEST_F(CommandLine, HelpTeaches) {
   const Outcome help = tilemamba({"--help"});
   EXPECT_EQ(help.exit_code, success);
   EXPECT_EQ(help.err, "");
-  expect_words(help.out, {"info", "run", "check", "bench", "Examples:", "Exit codes:", "TILEMAMBA_BACKEND"});
-  for (const char* command : {"info", "run", "check", "bench"}) {
+  expect_words(help.out, {"info", "run", "check", "bench", "tune", "Examples:", "Exit codes:", "TILEMAMBA_BACKEND"});
+  for (const char* command : {"info", "run", "check", "bench", "tune"}) {
     const Outcome more = tilemamba({command, "--help"});
     EXPECT_EQ(more.exit_code, success);
     expect_words(more.out, {"Examples:", std::string("tilemamba ") + command});
@@ -447,6 +448,72 @@ TEST_F(CommandLine, BenchFloorIsThePublishedFormula) {
         rows * (H * (128 * P + 4 * P * N) + G * 128 * N) / report["rates"]["matmul_flop_per_second"].get<double>();
     EXPECT_NEAR(report["rows"][0]["floor_milliseconds"].get<double>() / (1e3 * std::max(memory, tensor)), 1, 1e-9);
   }
+}
+
+// ---------------------------------------------------------------------------------------------------------------- tune
+
+/// Runs with a cache in the test's folder.
+class CommandLineTune : public CommandLine {
+ protected:
+  CommandLineTune() { setenv("TILEMAMBA_TUNING_CACHE", path("tuning.json").c_str(), 1); }
+};
+
+TEST_F(CommandLineTune, TunesShowsAndClears) {
+  const std::string shapes =
+      written("shapes.txt", "# B T H P G N\n1 32 2 16 1 16\n\n1 100 2 16 1 16  # another class\n");
+  for (const std::string& backend : backends_that_can_run(json::parse(tilemamba({"info", "--json"}).out))) {
+    const Outcome outcome =
+        tilemamba({"tune", "--shapes", shapes, "--dtype", "f32", "--budget", "5", "--backend", backend, "--json"});
+    ASSERT_EQ(outcome.exit_code, success) << outcome.err;
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(report.at("cache"), path("tuning.json"));
+    EXPECT_EQ(report.at("classes"), 2);
+    ASSERT_EQ(report.at("tuned").size(), 2u);
+    std::size_t kept = 0;
+    for (const json& tuned : report["tuned"]) {
+      EXPECT_EQ(tuned.at("backend"), backend);
+      EXPECT_EQ(tuned.at("library"), version());
+      EXPECT_GT(tuned.at("milliseconds"), 0);
+      if (!tuned.at("is_default")) ++kept;
+    }
+    const json shown = json::parse(tilemamba({"tune", "--show", "--json"}).out);
+    EXPECT_EQ(std::count_if(shown.at("entries").begin(), shown.at("entries").end(),
+                            [&](const json& entry) { return entry.at("backend") == backend; }),
+              kept);
+    EXPECT_EQ(tilemamba({"tune", "--show"}).exit_code, success);
+  }
+  EXPECT_EQ(tilemamba({"tune", "--clear"}).exit_code, success);
+  EXPECT_FALSE(fs::exists(path("tuning.json")));
+  expect_words(tilemamba({"tune", "--clear"}).out, {"there is none"});
+}
+
+TEST_F(CommandLineTune, SaysWhereTheBudgetEnded) {
+  const Outcome outcome = tilemamba({"tune", "--shapes", "grid", "--budget", "0"});
+  EXPECT_EQ(outcome.exit_code, success);
+  expect_words(outcome.err, {"0 of", "--budget"});
+}
+
+TEST_F(CommandLineTune, NamesWhatIsWrong) {
+  for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
+           {"1 2 3 4 5\n", "line 1"},
+           {"1 64 2 16 1 16\n1 64 2 16 1 16 7\n", "line 2"},
+           {"1 64 2 16 1 x\n", "B T H P G N"},
+           {"# nothing\n", "no shape"},
+           {"1 64 3 16 2 16\n", "heads"},
+       }) {
+    const Outcome outcome = tilemamba({"tune", "--shapes", written("shapes.txt", text)});
+    EXPECT_EQ(outcome.exit_code, bad_file) << text;
+    expect_words(outcome.err, {word});
+  }
+  expect_words(tilemamba({"tune", "--shapes", path("absent")}).err, {"absent", "models", "grid"});
+  EXPECT_EQ(tilemamba({"tune", "--show", "--clear"}).exit_code, usage);
+  EXPECT_EQ(tilemamba({"tune", "--backend", "abacus"}).exit_code, no_backend);
+  written("tuning.json", "{");
+  const Outcome shown = tilemamba({"tune", "--show"});
+  EXPECT_EQ(shown.exit_code, bad_file);
+  expect_words(shown.err, {"tuning.json", "no JSON", "tune --clear"});
+  EXPECT_EQ(tilemamba({"tune"}).exit_code, bad_file);
+  EXPECT_EQ(bytes_of(path("tuning.json")), "{");
 }
 
 }  // namespace

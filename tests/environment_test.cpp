@@ -44,6 +44,18 @@ TEST(Environment, CpuLevel) {
   EXPECT_TRUE(parsed({{"TILEMAMBA_CPU_ISA", "x86-64-v3"}}).warnings.empty());
 }
 
+TEST(Environment, TuningCache) {
+  EXPECT_EQ(parsed({}).tuning_cache, "");
+  EXPECT_EQ(parsed({{"HOME", "/home/a"}}).tuning_cache, "/home/a/.cache/tilemamba/tuning.json");
+  EXPECT_EQ(parsed({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "/c"}}).tuning_cache, "/c/tilemamba/tuning.json");
+  EXPECT_EQ(parsed({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "c"}}).tuning_cache,
+            "/home/a/.cache/tilemamba/tuning.json");
+  EXPECT_EQ(parsed({{"HOME", "home"}, {"XDG_CACHE_HOME", ""}}).tuning_cache, "");
+  EXPECT_EQ(parsed({{"TILEMAMBA_TUNING_CACHE", " t.json "}, {"XDG_CACHE_HOME", "/c"}}).tuning_cache, "t.json");
+  EXPECT_EQ(parsed({{"TILEMAMBA_TUNING_CACHE", " "}, {"XDG_CACHE_HOME", "/c"}}).tuning_cache,
+            "/c/tilemamba/tuning.json");
+}
+
 TEST(Environment, Verbose) {
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", "dispatch"}}).verbose_dispatch);
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", " dispatch , "}}).verbose_dispatch);

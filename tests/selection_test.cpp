@@ -19,22 +19,6 @@ namespace {
 
 constexpr const char* dummy_module = TILEMAMBA_BROKEN_MODULES "/tilemamba_backend_dummy.so";
 
-/// Sets a variable for a scope.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before;
-    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
 class Selection : public testing::Test {
  protected:
   static void SetUpTestSuite() {
