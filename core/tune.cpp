@@ -81,8 +81,8 @@ std::int64_t elements(const Layout& layout) {
 class Tensors {
  public:
   explicit Tensors(const Problem& problem) {
-    const auto [batch, tokens, heads, head_dim, groups, state] =
-        std::array{problem.batch, problem.tokens, problem.heads, problem.head_dim, problem.groups, problem.state};
+    const std::int64_t batch = problem.batch, tokens = problem.tokens, heads = problem.heads;
+    const std::int64_t head_dim = problem.head_dim, groups = problem.groups, state = problem.state;
     const std::int64_t sequences = problem.sequences();
     const auto silu = [](double normal) { return tile::silu(static_cast<float>(normal)); };
     const auto softplus = [](double normal) { return tile::softplus(static_cast<float>(normal)); };
@@ -231,7 +231,7 @@ class Distance {
 /// Whether one channel of a head of a sequence is what the recurrence, token by token in double, makes of it.
 bool channel_is_right(const Problem& problem, const Arguments& a, std::int64_t sequence, std::int64_t head,
                       std::int64_t channel) {
-  const auto [H, P, G, N] = std::array{problem.heads, problem.head_dim, problem.groups, problem.state};
+  const std::int64_t H = problem.heads, P = problem.head_dim, G = problem.groups, N = problem.state;
   // Rows of tokens are counted through all batches.
   std::int64_t begin = sequence * problem.tokens, end = begin + problem.tokens;
   if (a.cu_seqlens) {

@@ -161,7 +161,7 @@ TEST(Winner, DefaultStaysUnlessTheGainExceedsTheNoise) {
       << "a default that was disturbed: once it was faster";
 }
 
-TEST(Winner, NeverOfChanceAlone) {
+TEST(Winner, HardlyEverOfChanceAlone) {
   Random random(7);
   int wins = 0;
   for (int draw = 0; draw < 1000; ++draw) {
@@ -171,7 +171,7 @@ TEST(Winner, NeverOfChanceAlone) {
     }
     if (tuning::winner(seconds) != 0) ++wins;
   }
-  EXPECT_LE(wins, 1);  // of 1000; candidates that are all the same
+  EXPECT_LE(wins, 10);  // of 1000, with four challengers that are all the same
 }
 
 // ------------------------------------------------------------------------------------------------------------ the file
@@ -449,7 +449,7 @@ TEST_F(Tuning, FindsTheFastestThatIsRight) {
     EXPECT_FALSE(tuned.is_default);
     EXPECT_EQ(tuned.record.policy, "fast");
     EXPECT_GT(tuned.record.milliseconds, 0);
-    EXPECT_GT(tuned.record.default_milliseconds, 3);
+    EXPECT_GT(tuned.record.default_milliseconds, 20);
     const auto lost = [&](const std::string& policy) {
       for (const std::string& line : tuned.lost) {
         if (line.starts_with("fused " + policy + ":")) return line;

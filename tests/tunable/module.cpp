@@ -56,7 +56,7 @@ class TunableExecutable : public Executable {
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void*) const noexcept override {
     if (policy_ == "failing") return {ErrorCode::backend_failure, "out of ink"};
     recurrence(problem_, arguments);
-    if (policy_ == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    if (policy_ == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(20));
     // A single channel: one of those that no sample would have to meet.
     if (policy_ == "wrong") {
       for (std::int64_t i = 1; i < problem_.tokens * problem_.heads * problem_.head_dim; i += problem_.head_dim * 2)
