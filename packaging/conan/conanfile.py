@@ -6,7 +6,7 @@ from pathlib import Path
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
-from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
+from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load, rmdir
 
 required_conan_version = ">=2.1"
@@ -40,12 +40,16 @@ class TilemambaConan(ConanFile):
     def build_requirements(self):
         self.tool_requires("cmake/[>=3.25]")
 
+    def requirements(self):
+        self.requires("nlohmann_json/[>=3.11 <4]", visible=False)  # headers
+
     def validate(self):
         check_min_cppstd(self, 20)
         if self.settings.os != "Linux":
             raise ConanInvalidConfiguration("tilemamba is built on Linux only: its modules are ELF shared objects")
 
     def generate(self):
+        CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["TILEMAMBA_TESTS"] = False
         toolchain.cache_variables["TILEMAMBA_TOOLS"] = False

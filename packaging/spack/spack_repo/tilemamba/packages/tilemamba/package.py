@@ -32,10 +32,10 @@ class Tilemamba(CMakePackage):
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
+    depends_on("nlohmann-json@3.11:", type="build")
     with when("+tools"):
         depends_on("cli11@2.1:", type="build")
         depends_on("fmt@9:")
-        depends_on("nlohmann-json@3.11:", type="build")
 
     conflicts("platform=darwin", msg="modules are ELF shared objects")
     conflicts("platform=windows", msg="modules are ELF shared objects")
