@@ -26,30 +26,26 @@
 namespace tilemamba {
 namespace tuning {
 
-namespace {
-
-double quantile(std::vector<double> values, double share) {
+double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::infinity();
   std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[values.size() / 2];
 }
 
-}  // namespace
-
-double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
-
-std::size_t winner(const std::vector<std::vector<double>>& seconds) {
+std::size_t winner(std::vector<std::vector<double>> seconds) {
   constexpr std::size_t fewest = 3;
   constexpr double least_gain = 0.02;
+  for (std::vector<double>& times : seconds) std::sort(times.begin(), times.end());
   const std::vector<double>& of_default = seconds.front();
   if (of_default.size() < fewest) return 0;
   std::size_t best = 0;
   double least = (1 - least_gain) * median(of_default);
-  const double shortest = (1 - least_gain) * *std::min_element(of_default.begin(), of_default.end());
   for (std::size_t i = 1; i < seconds.size(); ++i) {
-    if (seconds[i].size() < fewest || quantile(seconds[i], 0.75) >= quantile(of_default, 0.25)) continue;
-    if (*std::min_element(seconds[i].begin(), seconds[i].end()) >= shortest) continue;
-    if (const double time = median(seconds[i]); time < least) {
+    const std::vector<double>& times = seconds[i];
+    if (times.size() < fewest || times.front() >= (1 - least_gain) * of_default.front()) continue;
+    // The third quartile below the default's first.
+    if (times[times.size() - 1 - (times.size() - 1) / 4] >= of_default[(of_default.size() - 1) / 4]) continue;
+    if (const double time = median(times); time < least) {
       least = time;
       best = i;
     }

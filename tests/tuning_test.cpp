@@ -304,12 +304,13 @@ TEST_F(Tuning, ALinkToTheFileStaysOne) {
   EXPECT_EQ(tuning_records(target.string()).size(), 2u);
 }
 
-/// Eight processes change one file at once, and nothing is lost; who reads it meanwhile always finds a whole one.
+/// Eight processes tune and change one file at once, and nothing is lost; who reads it meanwhile always finds a whole
+/// one.
 TEST_F(Tuning, ManyProcessesLoseNothing) {
   constexpr int processes = 8;
-  const int rounds = draws(10);
+  const int rounds = static_cast<int>(draws(10));
   write(foreign);
-  const TuningRecord record = answer("scalar", plain(), Schedule::fused, "q24");
+  const TuningRecord record = answer("tunable", plain(), Schedule::fused, "fast");
   std::vector<pid_t> children;
   for (int p = 0; p < processes; ++p) {
     const pid_t child = fork();
@@ -325,6 +326,12 @@ TEST_F(Tuning, ManyProcessesLoseNothing) {
         tuning::store(cache_, mine);
         mine.problem = "of all";
         tuning::store(cache_, mine);
+        Problem problem = plain();
+        problem.state = 8 + p;  // a class of its own
+        const std::vector<Tuned> found = tune({problem}, {"tunable", 1e-3, {}, {}});
+        const std::vector<TuningRecord> records = tuning_records(cache_);
+        if (found.size() != 1) _exit(2);
+        if (!found[0].is_default && std::count(records.begin(), records.end(), found[0].record) != 1) _exit(3);
       }
       _exit(0);
     } catch (...) {
@@ -342,13 +349,17 @@ TEST_F(Tuning, ManyProcessesLoseNothing) {
     --running;
   }
   std::set<std::string> found;
-  for (const TuningRecord& each : tuning_records(cache_))
+  std::size_t tuned = 0;
+  for (const TuningRecord& each : tuning_records(cache_)) {
     EXPECT_TRUE(found.insert(each.problem).second) << each.problem;
-  EXPECT_EQ(found.size(), 2u + static_cast<std::size_t>(processes * rounds));  // "of all", and the foreign one
+    if (each.problem.starts_with("f32 ")) ++tuned;
+  }
+  EXPECT_EQ(found.size(), 2 + tuned + static_cast<std::size_t>(processes * rounds));  // "of all", and the foreign one
   for (const char* part : {"\"note\"", "an abacus", "\"colour\": \"red\""}) {
     EXPECT_NE(bytes_of(cache_).find(part), std::string::npos) << part;
   }
-  std::printf("%d processes, %d rounds, %d reads meanwhile\n", processes, rounds, reads);
+  std::printf("%d processes, %d rounds, %zu of them with an answer, %d reads meanwhile\n", processes, rounds, tuned,
+              reads);
 }
 
 // --------------------------------------------------------------------------------------------------------------- plans

@@ -136,6 +136,10 @@ std::string report(const std::string& cache, const std::vector<Tuned>& found, st
 
 ExitCode tune(const TuneRequest& request) {
   const std::string cache = tuning_cache();
+  if (cache.empty()) {
+    throw Error(ErrorCode::io,
+                "there is no tuning cache: none of TILEMAMBA_TUNING_CACHE, XDG_CACHE_HOME and HOME is set");
+  }
   if (request.show) return show(cache, request.json);
   if (request.clear) {
     const bool removed = clear_tuning(cache);
