@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Read by ctest, before it runs anything: makes a test of each body of a GoogleTest program (`name`, `program`, `emulator`,
-# `reports`, `properties` are set by whoever includes this; see tilemamba_add_tests in tests/CMakeLists.txt).
+# `targets`, `reports`, `properties` are set by whoever includes this; see tilemamba_add_tests in tests/CMakeLists.txt).
 #
 # A body is stamped for every target and is one test all the same: its targets are compared with the same answers, which cost
 # more than the calls and are worked out once a process. The program's own report, in `reports`, counts each target.
@@ -28,7 +28,7 @@ foreach(line IN LISTS listing)
     set(body "${suite_name}.${CMAKE_MATCH_1}")
     set(filter "${suite}.${CMAKE_MATCH_1}")
     if(CMAKE_MATCH_2)
-      string(APPEND filter "/*")
+      string(APPEND filter "/${targets}")
     endif()
     if(NOT body MATCHES "DISABLED_")
       list(APPEND bodies "${body}")
