@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Read by ctest, before it runs anything: makes a test of each body of a GoogleTest program (`name`, `program`, `emulator`,
-# `targets`, `reports`, `properties` are set by whoever includes this; see tilemamba_add_tests in tests/CMakeLists.txt).
+# `targets`, `reports`, `environment` are set by whoever includes this; see tilemamba_add_tests in tests/CMakeLists.txt).
 #
 # A body is stamped for every target and is one test all the same: its targets are compared with the same answers, which cost
 # more than the calls and are worked out once a process. The program's own report, in `reports`, counts each target.
@@ -44,5 +44,5 @@ foreach(body IN LISTS bodies)
   add_test(
     ${body} ${emulator} "${program}" "--gtest_filter=${filter}" "--gtest_output=xml:${reports}/${body}.xml" --gtest_brief=1
   )
-  set_tests_properties(${body} PROPERTIES ${properties})
+  set_tests_properties(${body} PROPERTIES TIMEOUT 1800 ENVIRONMENT "${environment}")
 endforeach()
