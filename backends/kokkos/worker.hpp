@@ -50,6 +50,8 @@ struct Register<true> {
   static constexpr int rows = 8, columns = 16, lanes = 16, state_rows = 16;
 #elif defined(__AVX__)
   static constexpr int rows = 4, columns = 16, lanes = 8, state_rows = 8;
+#elif defined(__ARM_NEON)
+  static constexpr int rows = 4, columns = 16, lanes = 4, state_rows = 16;
 #else
   static constexpr int rows = 2, columns = 16, lanes = 4, state_rows = 8;
 #endif
