@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple
 
 SMALL, WIDE = (400, 270), (600, 400)  # sizes of a panel, in units of its view box
-LEFT, RIGHT, TOP, BOTTOM = 54, 20, 30, 44  # margins around its axes
+LEFT, RIGHT, TOP, BOTTOM = 60, 20, 30, 44  # margins around its axes
 PREFIXES = {"K": 1 << 10, "M": 1 << 20}
 
 

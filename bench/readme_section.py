@@ -100,7 +100,7 @@ def size_table(measured):
     for sizes, cells in rows.items():
         result = cells.get((columns[0][0], threads))
         least = table.floor(measured, (level, threads), result) if result else None
-        lines.append([sizes, *(f"{table.rate(cells[column]):.3g}" if column in cells else "" for column in columns),
+        lines.append([sizes, *(table.figures(table.rate(cells[column])) if column in cells else "" for column in columns),
                       f"{result.row['of_sgemm']:.2f}" if result and "of_sgemm" in result.row else "",
                       f"{result.median / least:.2f}" if least else ""])
     kept = [index for index in range(len(lines[0])) if any(line[index] for line in lines[1:])]

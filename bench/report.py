@@ -100,7 +100,7 @@ def rates(measured, styles, set_name):
         lines = {}
         for shape in shapes:
             for name, result in {**measured.places[place][shape], **peers_of(measured, place, shape)}.items():
-                tip = f"{name}: {table.rate(result):.3g} M token-heads/s, T {shape.size['T']}, {result.median:.4g} us"
+                tip = f"{name}: {table.figures(table.rate(result))} M token-heads/s, T {shape.size['T']}, {result.median:.4g} us"
                 if name == "automatic":
                     tip = f"planner: {result.row['label']}, T {shape.size['T']}"
                 lines.setdefault(name, []).append(Point(shape.size["T"], table.rate(result), tip))
@@ -174,7 +174,7 @@ def roofline(measured, styles):
                 flop, moved = table.work_of(result)
                 used.add(name)
                 rate = flop / result.median * 1e-3
-                tip = f"{name}, {shape}, {place.backend}: {rate:.3g} GFLOP/s at {flop / moved:.3g} FLOP/byte"
+                tip = f"{name}, {shape}, {place.backend}: {table.figures(rate)} GFLOP/s at {flop / moved:.3g} FLOP/byte"
                 of_machine = dots.setdefault((place.threads, place.level), {})
                 of_machine.setdefault((name, shape.dtype), []).append(Point(flop / moved, rate, tip))
     if not dots:
@@ -185,21 +185,25 @@ def roofline(measured, styles):
     x_high = max([point.x for point in every] + [ridge * 2 for ridge in ridges])
     x_axis = Logarithmic("FLOP per byte of x, y, B, C and dt (log scale)", [x_low, x_high], 10)
     roofs = [*measured.sgemm.values(), *(copy * x_axis.low for copy in measured.copy.values())]
-    y_axis = Logarithmic("GFLOP/s (log scale)", [*(point.y for point in every), *roofs], 10)
+    rates_of_all = [*(point.y for point in every), *roofs]
+    unit, scale = ("TFLOP/s", 1e-3) if max(rates_of_all) >= 2e4 else ("GFLOP/s", 1)
+    y_axis = Logarithmic(f"{unit} (log scale)", [rate * scale for rate in rates_of_all], 10)
     panels = []
     dtypes = sorted({dtype for of_machine in dots.values() for _, dtype in of_machine}, reverse=True)
     for (threads, level), of_machine in dots.items():
-        peak, copy = measured.sgemm.get((level, threads)), measured.copy.get((level, threads))
+        peak, copy = (roof.get((level, threads), 0) * scale for roof in (measured.sgemm, measured.copy))
         marks = []
         if copy:
             top = min(peak or y_axis.high, copy * x_axis.high)
-            marks.append(Segment((x_axis.low, copy * x_axis.low), (top / copy, top), f"copy: {copy:.3g} GB/s", "end"))
+            text = f"copy: {table.figures(copy / scale)} GB/s"
+            marks.append(Segment((x_axis.low, copy * x_axis.low), (top / copy, top), text, "end"))
         if peak:
             begin = peak / copy if copy else x_axis.low
-            marks.append(Segment((begin, peak), (x_axis.high, peak), f"sgemm: {peak:.3g} GFLOP/s"))
+            marks.append(Segment((begin, peak), (x_axis.high, peak), f"sgemm: {table.figures(peak)} {unit}"))
         for (name, dtype), points in of_machine.items():
             shape = "square" if dtype == dtypes[0] and len(dtypes) > 1 else "circle"
-            marks.append(Dots(points, styles.colour(name) + " many", shape))
+            scaled = [point._replace(y=point.y * scale) for point in points]
+            marks.append(Dots(scaled, styles.colour(name) + " many", shape))
         title = ", ".join(filter(None, (results_file.threads_in_words(threads), level)))
         panels.append(charts.panel(title, x_axis, y_axis, marks, charts.WIDE))
     names = [name for name in (*styles.schedules, *styles.peers) if name in used]
@@ -242,9 +246,10 @@ def losses(measured):
 
 
 def short(shape):
-    """A shape's name for a narrow place: the model's, or without what is 1."""
-    sizes = [f"{name} {value}" for name, value in shape.size.items() if value != 1 or name in "TN"]
-    return f"{shape.dtype} {shape.model or ' '.join(sizes)}"
+    """A shape's name for a narrow place: without what is 1, or what the model says."""
+    sizes = [f"{name} {value}" for name, value in shape.size.items()
+             if (value != 1 or name in "TN") and (name in "BT" or not shape.model)]
+    return f"{shape.dtype} {shape.model} {' '.join(sizes)}".replace("  ", " ")
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -266,8 +271,8 @@ def shape_table(measured, place, shapes):
         best, plan = table.fastest(schedules) or "automatic", table.planner(schedules)
         result = schedules[best]
         least, found = table.floor(measured, machine, result), peers_of(measured, place, shape)
-        row = [str(shape), best, f"{result.median * 1e-3:.4g}", f"{table.rate(result):.3g}"]
-        row += [f"{result.row[counter]:.3g}" if counter in result.row else "" for counter in ("GFLOP/s", "of_sgemm")]
+        row = [str(shape), best, f"{result.median * 1e-3:.4g}", table.figures(table.rate(result))]
+        row += [table.figures(result.row[counter]) if counter in result.row else "" for counter in ("GFLOP/s", "of_sgemm")]
         row += [f"{least * 1e-3:.4g}", f"{result.median / least:.2f}"] if least else ["", ""]
         row += [plan[0], f"{(plan[1] - 1) * 100:.1f}"] if plan else ["", ""]
         row += [f"{found[peer].median / result.median:.2f}" if peer in found else "" for peer in peers]
@@ -299,7 +304,7 @@ def facts(measured):
             for key in ("cpu", "device", "compiler", "blas", "tilemamba", "commit", "date")]
     rows = [(key, ", ".join(values[:1] if key == "date" else values)) for key, values in rows if values]
     for title, unit, found in (("sgemm", "GFLOP/s", measured.sgemm), ("copy", "GB/s", measured.copy)):
-        said = [f"{rate:.3g} {unit} ({', '.join(filter(None, (results_file.threads_in_words(threads), level)))})"
+        said = [f"{table.figures(rate)} {unit} ({', '.join(filter(None, (results_file.threads_in_words(threads), level)))})"
                 for (level, threads), rate in sorted(found.items())]
         rows += [(title, "; ".join(said))] if said else []
     return '<dl class="facts">' + "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in rows) + "</dl>"
@@ -310,7 +315,9 @@ def section(measured, title, baseline):
     by_tokens, _ = rates(measured, styles, "tokens")
     on_grid, count = rates(measured, styles, "grid")
     gains = "".join(f"<li>{escape(line).replace('`', '')}</li>" for line in readme_section.gain_lines(measured))
-    lines = [f"<h1>{escape(title)}</h1>", facts(measured), f"<h2>In short</h2><ul>{gains}</ul>",
+    best = where(table.Place(*readme_section.best_machine(readme_section.by_machine(measured)), ""))
+    short_of = f"<p>Of {escape(best)}, geometric means and ranges over all shapes:</p><ul>{gains}</ul>"
+    lines = [f"<h1>{escape(title)}</h1>", facts(measured), "<h2>In short</h2>", short_of if gains else "<p>Nothing to compare.</p>",
              "<h2>Rates against the length of the sequence</h2>", by_tokens]
     if on_grid:
         lines.append(f"<details{'' if by_tokens else ' open'}><summary>On the published grid ({count} panels)</summary>"

@@ -94,6 +94,11 @@ def load(path):
     return measured
 
 
+def figures(value):
+    """Three of them, without an exponent."""
+    return f"{float(f'{value:.3g}'):.15g}"
+
+
 def rate(result):
     """Million token-heads a second; the counter is a total a second, so it goes with the row's own time."""
     return result.row["token_heads/s"] * 1e-6
