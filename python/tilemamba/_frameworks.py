@@ -11,8 +11,8 @@ from typing import Any, Callable
 class Framework:
     """Arrays of which nothing is known but that they export DLPack."""
 
-    def check(self, *arrays: Any) -> None:
-        """Raises ValueError for arrays that ask for more than a call can give."""
+    def check(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+        """Raises for arrays of which the framework asks more than a call can give."""
 
     def empty(self, shape: Any, dtype: Any, like: Any) -> Any:
         """A new array on the device of `like`; dtype is a name or the framework's own."""
@@ -65,8 +65,8 @@ class Torch(Framework):
             torch._C, "_cuda_getCurrentRawStream", lambda device: torch.cuda.current_stream(device).cuda_stream
         )
 
-    def check(self, *arrays):
-        if self._torch.is_grad_enabled() and any(getattr(array, "requires_grad", False) for array in arrays):
+    def check(self, inputs, outputs):
+        if self._torch.is_grad_enabled() and any(getattr(array, "requires_grad", False) for array in inputs):
             raise ValueError(
                 "an input requires a gradient, and there is no backward yet; call this under torch.no_grad(), or detach the input"
             )
@@ -115,13 +115,15 @@ class Jax(NumPy):
 
         self._jax = jax
 
-    def check(self, *arrays):
-        for array in arrays:
+    def check(self, inputs, outputs):
+        if any(isinstance(array, self._jax.Array) for array in outputs):
+            raise ValueError("an output is an array of JAX, which never changes; leave it out, or pass one of NumPy")
+        for array in inputs:
             if isinstance(array, self._jax.core.Tracer):
                 raise TypeError("scan runs on arrays and cannot be traced by a transformation of JAX")
             if isinstance(array, self._jax.Array) and any(device.platform != "cpu" for device in array.devices()):
                 raise NotImplementedError("arrays of JAX on a GPU are not taken yet: their stream is XLA's own")
-        self._jax.block_until_ready(arrays)
+        self._jax.block_until_ready(inputs)
 
     def result(self, array):
         return self._jax.numpy.asarray(array) if isinstance(array, self._numpy.ndarray) else array
