@@ -3,7 +3,8 @@
 
 count_tests.py CTEST_REPORT FOLDER
 
-CTEST_REPORT is what ctest --output-junit wrote. A test whose program left a report FOLDER/<test>.xml counts as the cases in it.
+CTEST_REPORT is what ctest --output-junit wrote. A test whose program left a report FOLDER/<test>.xml, GoogleTest's or pytest's, counts
+as the cases in it.
 """
 import sys
 import xml.etree.ElementTree as tree
@@ -17,7 +18,7 @@ def reason(text):
 
 
 def cases_of(report):
-    """(name, outcome, reason) for each case of a GoogleTest report; nothing if the program did not live to write it."""
+    """(name, outcome, reason) for each case of a report; nothing if the program did not live to write it."""
     try:
         suites = tree.parse(report).getroot()
     except (OSError, tree.ParseError):
@@ -26,11 +27,11 @@ def cases_of(report):
     for case in suites.iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
         skipped = case.find("skipped")
-        if case.find("failure") is not None:
+        if case.find("failure") is not None or case.find("error") is not None:
             found.append((name, "failed", ""))
         elif skipped is not None:
             found.append((name, "skipped", reason(skipped.get("message"))))
-        elif case.get("status") == "run":
+        elif case.get("status", "run") == "run":  # pytest gives none
             found.append((name, "passed", ""))
     return found
 
