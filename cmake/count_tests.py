@@ -25,12 +25,12 @@ def cases_of(report):
         return []
     found = []
     for case in suites.iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name')}"
+        name = f"{case.get('classname')}.{case.get('name')}".strip(".")
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             found.append((name, "failed", ""))
         elif skipped is not None:
-            found.append((name, "skipped", reason(skipped.get("message"))))
+            found.append((name, "skipped", reason(skipped.text or skipped.get("message"))))
         elif case.get("status", "run") == "run":  # pytest gives none
             found.append((name, "passed", ""))
     return found
