@@ -208,6 +208,26 @@ def test_nothing_leaks_in_ten_thousand_calls():
     assert len(gc.get_objects()) - objects < 100
 
 
+def test_workspace_of_the_framework_is_used(monkeypatch):
+    """As on a GPU, where the framework's allocator knows of streams and of graphs that are captured."""
+    tensors, more = problem(tokens=2000)
+    more["schedule"] = "staged"
+    right = tilemamba.scan(*tensors, **more, final_states=True)
+    asked = []
+
+    def workspace(count):
+        asked.append(count)
+        memory = np.full(count + 64, -1, np.int32)
+        begin = -memory.ctypes.data % 256 // 4
+        return memory[begin : begin + count]
+
+    monkeypatch.setattr(tilemamba._frameworks.NumPy, "workspace", lambda self, like: workspace)
+    for result in (tilemamba.scan(*tensors, **more, final_states=True) for _ in range(2)):
+        np.testing.assert_array_equal(result.y, right.y)
+        np.testing.assert_array_equal(result.final_states, right.final_states)
+    assert len(asked) == 2 and asked[0] > 0
+
+
 def test_backends():
     found = {backend.name: backend for backend in tilemamba.backends()}
     assert found["kokkos-serial"].can_run and found["kokkos-serial"].family == "kokkos" and found["kokkos-serial"].devices

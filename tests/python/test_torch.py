@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch: the direct call, the operator, the drop-in for mamba_ssm, models of transformers. On the CPU, and on a GPU where there is one."""
 import inspect
+import sys
+import types
 
 import pytest
 
@@ -315,14 +317,31 @@ def test_language_models_give_the_same_tokens(device, monkeypatch):
         with torch.no_grad():
             return [(model.generate(ids, max_new_tokens=20, do_sample=False), model(ids).logits) for model in models]
 
-    before = run()
-    replaced = tilemamba.mamba_ssm.patch()
-    assert {name.rpartition(".")[0] for name in replaced} >= {type(model).__module__ for model in models}
     calls = []
     original = tilemamba._core.call
     monkeypatch.setattr(tilemamba._core, "call", lambda *arguments: calls.append(1) or original(*arguments))
+    before = run()
+    assert not calls
+    replaced = tilemamba.mamba_ssm.patch()
+    assert {name.rpartition(".")[0] for name in replaced} >= {type(model).__module__ for model in models}
     after = run()
     assert len(calls) == 2 * (3 + 2)  # a prefill and a forward, layers with a scan
     for (tokens, logits), (same_tokens, near_logits) in zip(before, after):
         assert torch.equal(tokens, same_tokens)
         torch.testing.assert_close(near_logits, logits, rtol=1e-3, atol=1e-4)
+
+
+def test_patch_reaches_mamba_ssm_and_who_has_imported_from_it(monkeypatch):
+    """A stand-in for an installed mamba_ssm. The last test: what is patched stays so."""
+
+    def theirs():
+        raise AssertionError("mamba_ssm's own")
+
+    modules = {name: types.ModuleType(name) for name in ("mamba_ssm.ops.triton.ssd_combined", "model", "stranger")}
+    for name, module in modules.items():
+        module.mamba_chunk_scan_combined = theirs if name != "stranger" else lambda: "another function of this name"
+        monkeypatch.setitem(sys.modules, name, module)
+    replaced = tilemamba.mamba_ssm.patch()
+    ours = tilemamba.mamba_ssm.mamba_chunk_scan_combined
+    assert {f"{name}.mamba_chunk_scan_combined" for name in modules if name != "stranger"} <= set(replaced)
+    assert [module.mamba_chunk_scan_combined is ours for module in modules.values()] == [True, True, False]
