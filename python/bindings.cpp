@@ -56,11 +56,18 @@ void set_extents(MutableTensor& tensor, std::size_t rank, At&& at) {
     std::tie(tensor.shape[d], tensor.strides[d]) = at(d);
 }
 
+/// A name that Python need not make again for each look-up.
+nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+
 /// What is asked of PyTorch, in a program that has loaded it.
 struct Torch {
   nb::object tensor;
-  std::array<nb::object, dtypes.size()> dtype;
+  std::array<nb::object, dtypes.size()> dtype_of;
   DeviceKind gpu = DeviceKind::cuda;
+  // Attributes of tensors.
+  nb::object dtype = interned("dtype"), shape = interned("shape"), stride = interned("stride"),
+             data_ptr = interned("data_ptr"), is_cuda = interned("is_cuda"), is_cpu = interned("is_cpu"),
+             get_device = interned("get_device");
 };
 
 const Torch* torch() {
@@ -72,7 +79,7 @@ const Torch* torch() {
   if (!module.is_valid() || !nb::hasattr(module, "Tensor")) return nullptr;
   auto* made = new Torch{module.attr("Tensor"), {}};
   if (!module.attr("version").attr("hip").is_none()) made->gpu = DeviceKind::hip;
-  for (std::size_t i = 0; i < dtypes.size(); ++i) made->dtype[i] = module.attr(dtypes[i].name);
+  for (std::size_t i = 0; i < dtypes.size(); ++i) made->dtype_of[i] = module.attr(dtypes[i].name);
   return found = made;
 }
 
@@ -89,22 +96,22 @@ class Arrays {
   MutableTensor read_torch(const char* name, const nb::object& object) const {
     const Torch& torch = *torch_;
     MutableTensor tensor;
-    const nb::object dtype = object.attr("dtype");
-    const auto* known = std::find_if(torch.dtype.begin(), torch.dtype.end(),
+    const nb::object dtype = object.attr(torch.dtype);
+    const auto* known = std::find_if(torch.dtype_of.begin(), torch.dtype_of.end(),
                                      [&](const nb::object& candidate) { return candidate.is(dtype); });
-    if (known == torch.dtype.end()) refuse_dtype(name, text(dtype));
-    tensor.dtype = dtypes[static_cast<std::size_t>(known - torch.dtype.begin())].dtype;
-    if (nb::cast<bool>(object.attr("is_cuda"))) {
-      tensor.device = {torch.gpu, nb::cast<int>(object.attr("get_device")())};
-    } else if (!nb::cast<bool>(object.attr("is_cpu"))) {
+    if (known == torch.dtype_of.end()) refuse_dtype(name, text(dtype));
+    tensor.dtype = dtypes[static_cast<std::size_t>(known - torch.dtype_of.begin())].dtype;
+    if (nb::cast<bool>(object.attr(torch.is_cuda))) {
+      tensor.device = {torch.gpu, nb::cast<int>(object.attr(torch.get_device)())};
+    } else if (!nb::cast<bool>(object.attr(torch.is_cpu))) {
       refuse_device(name, text(object.attr("device")));
     }
-    const nb::object shape = object.attr("shape");
-    const nb::object strides = object.attr("stride")();
-    set_extents(tensor, nb::len(shape), [&](std::size_t d) {
+    const nb::tuple shape = nb::borrow<nb::tuple>(object.attr(torch.shape));
+    const nb::tuple strides = nb::borrow<nb::tuple>(object.attr(torch.stride)());
+    set_extents(tensor, shape.size(), [&](std::size_t d) {
       return std::pair(nb::cast<std::int64_t>(shape[d]), nb::cast<std::int64_t>(strides[d]));
     });
-    tensor.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
+    tensor.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr(torch.data_ptr)()));
     return tensor;
   }
 
