@@ -14,7 +14,7 @@ from pathlib import Path
 def reason(text):
     """The line of a test's output that says why it was skipped, as far as one can tell."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return next((line for line in lines if "skipped" in line.lower()), lines[-1] if lines else "")
+    return next((line for line in reversed(lines) if "skipped" in line.lower()), lines[-1] if lines else "")
 
 
 def cases_of(report):

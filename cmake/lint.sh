@@ -83,10 +83,14 @@ check_symbols() {
     found=$(nm -D --defined-only --format=posix "$object" | awk '{ print $1 }')
     [[ $found == tilemamba_backend_module ]] || complain "$object must show tilemamba_backend_module only; it shows" "$found"
   done
-  if [[ $library == *.so* ]]; then
-    # Everything else that is shown would collide with an application's own symbol of that name.
-    found=$(nm -D --defined-only --format=posix "$library" | awk '$2 !~ /^[WVuvw]$/ { print $1 }' | grep -vE '^_Z[A-Z]*N?K?9tilemamba|^tilemamba_' || true)
-    [[ -z $found ]] || complain "$library must show symbols of namespace tilemamba only; it shows" "$found"
+  if [[ $library =~ \.so\.([0-9]+\.[0-9]+) ]]; then
+    # Anything else that is shown could collide with an application's own symbol of that name.
+    local version="TILEMAMBA_${BASH_REMATCH[1]}"
+    found=$(nm -D --defined-only --with-symbol-versions --format=posix "$library" | awk '{ print $1 }' |
+      grep -vE "^(_ZN|_ZNK|_ZT[ISV]N)9tilemamba.*@@$version\$|^tilemamba_[a-z0-9_]+@@$version\$|^$version(@@$version)?\$" || true)
+    [[ -z $found ]] || complain "$library must show symbols of namespace tilemamba and tilemamba_* only, as $version; it shows" "$found"
+    nm -D --defined-only --with-symbol-versions "$library" | grep -qE "9tilemamba.*@@$version\$" ||
+      complain "$library must show its interface as $version; it shows" "nothing"
   fi
 }
 

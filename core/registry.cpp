@@ -2,9 +2,13 @@
 #include "core/registry.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "core/cpu.hpp"
@@ -24,53 +28,106 @@ std::vector<BackendRow> backend_table() {
 
 namespace {
 
-/// The file of a module: in the folder `tilemamba` beside the library, wherever that was installed. A program that has
-/// the library inside itself stands in bin, beside lib.
-std::filesystem::path module_file(const std::string& name) {
+using Path = std::filesystem::path;
+
+/// The object that this code is in: the library, or what the static library was linked into.
+struct Holder {
+  Path file;
+  bool is_program = true;
+};
+
+Holder holder() {
   Dl_info info{};
   std::error_code ignored;
-  std::filesystem::path folder;
-  if (dladdr(reinterpret_cast<const void*>(&backend_table), &info) != 0 && info.dli_fname != nullptr) {
-    folder = std::filesystem::canonical(info.dli_fname, ignored).parent_path();
-  }
-  const std::filesystem::path beside = folder / "tilemamba" / name;  // an absolute name replaces the folder
-  const std::filesystem::path in_lib = folder.parent_path() / "lib" / "tilemamba" / name;
-  return !std::filesystem::exists(beside, ignored) && std::filesystem::exists(in_lib, ignored) ? in_lib : beside;
+#if defined(__GLIBC__)
+  // The program itself has no name here. (In `info` it has that by which it was started, which need not say where it
+  // is.)
+  link_map* object = nullptr;
+  if (dladdr1(reinterpret_cast<const void*>(&backend_table), &info, reinterpret_cast<void**>(&object),
+              RTLD_DL_LINKMAP) == 0)
+    return {};
+  if (object->l_name[0] != '\0') return {std::filesystem::canonical(object->l_name, ignored), false};
+  return {std::filesystem::canonical("/proc/self/exe", ignored)};
+#else
+  if (dladdr(reinterpret_cast<const void*>(&backend_table), &info) == 0 || info.dli_fname == nullptr) return {};
+  return {std::filesystem::canonical(info.dli_fname, ignored)};
+#endif
 }
 
-/// The module for the best level of the CPU, or for the one that TILEMAMBA_CPU_ISA names.
+#if defined(TILEMAMBA_STATIC) && defined(__GLIBC__)
+/// Where the loader looks for libraries of an object: its RPATH or RUNPATH, LD_LIBRARY_PATH, the system's folders.
+std::vector<Path> loader_folders(const Holder& object) {
+  void* handle = dlopen(object.is_program ? nullptr : object.file.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  Dl_serinfo size{};
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) != 0) return {};
+  const auto memory = std::make_unique<std::byte[]>(size.dls_size);
+  auto* list = new (memory.get()) Dl_serinfo(size);
+  if (dlinfo(handle, RTLD_DI_SERINFO, list) != 0) return {};
+  std::vector<Path> folders;
+  for (unsigned i = 0; i < list->dls_cnt; ++i) folders.emplace_back(list->dls_serpath[i].dls_name);
+  return folders;
+}
+#endif
+
+/// Where modules may be, in order: in `tilemamba` beside the library, wherever that was installed. A program that has
+/// the library inside itself stands in bin, beside lib; or its loader would find a shared library of ours there.
+std::vector<Path> module_folders() {
+  const Holder object = holder();
+  std::vector<Path> folders;
+  if (!object.file.empty()) {
+    const Path beside = object.file.parent_path();
+    folders.push_back(beside);
+    if (object.is_program) folders.push_back(beside.parent_path() / "lib");
+  }
+#if defined(TILEMAMBA_STATIC) && defined(__GLIBC__)
+  for (Path& folder : loader_folders(object)) folders.push_back(std::move(folder));
+#endif
+  for (Path& folder : folders) folder /= "tilemamba";
+  return folders;
+}
+
+/// The file names of a row's module, the best for this CPU first; or that of the level which TILEMAMBA_CPU_ISA names.
 /// @throws Error saying why there is none.
-std::filesystem::path module_for_cpu(const std::string& module) {
+std::vector<std::string> module_names(const BackendRow& row) {
+  if (!row.per_cpu_level) return {row.module};
   const std::string forced = environment().cpu_isa;
   std::string levels;
-  std::filesystem::path file;
+  std::vector<std::string> names;
   for (const CpuLevel& level : cpu_levels()) {
     levels += " " + std::string(level.name);
-    if (!forced.empty() && forced != level.name) continue;
-    if (!level.supported) {
-      if (!forced.empty())
-        throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");
-      continue;
+    if (forced.empty() ? level.only_if_named : forced != level.name) continue;
+    if (level.supported) {
+      names.push_back(row.module + "." + std::string(level.name) + ".so");
+    } else if (!forced.empty()) {
+      throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is " + forced + ", which this CPU does not have");
     }
-    file = module_file(module + "." + std::string(level.name) + ".so");
-    std::error_code ignored;
-    if (!forced.empty() || std::filesystem::exists(file, ignored)) return file;
   }
-  if (file.empty()) throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is '" + forced + "'; valid here:" + levels);
-  return file;
+  if (names.empty()) throw Error(ErrorCode::no_backend, "TILEMAMBA_CPU_ISA is '" + forced + "'; valid here:" + levels);
+  return names;
+}
+
+/// The first of these files in the first folder that has one.
+/// @throws Error saying where it was looked for.
+Path find_module(const std::vector<std::string>& names) {
+  static const std::vector<Path> folders = module_folders();
+  std::error_code ignored;
+  for (const Path& folder : folders) {
+    for (const std::string& name : names) {
+      const Path file = folder / name;  // an absolute name replaces the folder
+      if (std::filesystem::exists(file, ignored)) return file;
+    }
+  }
+  std::string message = "not part of this installation: there is no " + names.back();
+  for (const Path& folder : folders) message += (&folder == folders.data() ? " in " : ", ") + folder.string();
+  throw Error(ErrorCode::no_backend, message);
 }
 
 void load(Entry& entry) {
-  std::filesystem::path file;
+  Path file;
   try {
-    file = entry.row.per_cpu_level ? module_for_cpu(entry.row.module) : module_file(entry.row.module);
+    file = find_module(module_names(entry.row));
   } catch (const Error& error) {
     entry.load_failure = error.what();
-    return;
-  }
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) {
-    entry.load_failure = "not part of this installation: there is no " + file.string();
     return;
   }
   // Never unloaded: plans and threads of the backend may outlive any use that we know of.

@@ -17,7 +17,7 @@ namespace tilemamba {
 struct BackendRow {
   std::string member;          ///< "kokkos-openmp"
   std::string family;          ///< "kokkos"
-  std::string module;          ///< file name in the module folder beside the library, or an absolute path
+  std::string module;          ///< file name in a folder of modules (registry.cpp says which), or an absolute path
   bool per_cpu_level = false;  ///< there is a module for each level of the CPU: <module>.<level>.so
 };
 

@@ -19,46 +19,45 @@ struct TeamShape {
 };
 
 /// One block of a launch, as Kokkos calls it.
-template <class Space, class Body>
+template <class W, class Body>
 struct BlockFunctor {
-  using W = Worker<Space>;
   kernels::Call call;
   kernels::HeadBlocks heads;
   Extents extents;
   std::size_t scratch_bytes;
 
   KOKKOS_FUNCTION void operator()(const typename W::Member& team) const {
+    using Space = typename W::Space;
     char* memory = static_cast<char*>(team.team_scratch(TeamShape<Space>::level).get_shmem_aligned(scratch_bytes, 64));
-    W w{&team, {memory, 0}, extents};
+    W w(&team, Scratch{memory, 0}, extents);
     Body body(w, heads);
     body(w, call, heads, team.league_rank());
   }
 };
 
 /// Scratch memory of a block, found by building its tiles over a counter.
-template <class Space, class Body>
+template <class W, class Body>
 std::size_t scratch_bytes(const Extents& extents, const kernels::HeadBlocks& heads) {
-  Worker<Space> counter{nullptr, {}, extents};
+  W counter(nullptr, Scratch{}, extents);
   const Body body(counter, heads);
   return counter.scratch.used;
 }
 
 /// In the place of a launcher: the most that any launch of a schedule needs.
-template <class Space>
+template <class W>
 struct ScratchMeter {
-  using W = Worker<Space>;
   Extents extents;
   std::size_t most = 0;
 
   template <class Body>
   void operator()(const kernels::Call&, const kernels::HeadBlocks& heads) {
-    most = std::max(most, scratch_bytes<Space, Body>(extents, heads));
+    most = std::max(most, scratch_bytes<W, Body>(extents, heads));
   }
 };
 
-template <class Space>
+template <class W>
 struct Launcher {
-  using W = Worker<Space>;
+  using Space = typename W::Space;
   Space space;
   Extents extents;
 
@@ -75,8 +74,8 @@ struct Launcher {
   void operator()(const kernels::Call& call, const kernels::HeadBlocks& heads) const {
     const std::int64_t blocks = Body::blocks(call, heads);
     if (blocks == 0) return;
-    const std::size_t bytes = scratch_bytes<Space, Body>(extents, heads);
-    Kokkos::parallel_for(policy<Body>(blocks, bytes), BlockFunctor<Space, Body>{call, heads, extents, bytes});
+    const std::size_t bytes = scratch_bytes<W, Body>(extents, heads);
+    Kokkos::parallel_for(policy<Body>(blocks, bytes), BlockFunctor<W, Body>{call, heads, extents, bytes});
   }
 };
 
@@ -86,9 +85,10 @@ template <class Space>
 struct Nothing {
   KOKKOS_FUNCTION void operator()(const typename Worker<Space>::Member&) const {}
 };
-template <class Space>
-void reserve_scratch(const Launcher<Space>& launcher, std::size_t bytes) {
-  Kokkos::parallel_for(launcher.template policy<Nothing<Space>>(1, bytes), Nothing<Space>{});
+template <class W>
+void reserve_scratch(const Launcher<W>& launcher, std::size_t bytes) {
+  using Idle = Nothing<typename W::Space>;
+  Kokkos::parallel_for(launcher.template policy<Idle>(1, bytes), Idle{});
   launcher.space.fence("tilemamba");
 }
 

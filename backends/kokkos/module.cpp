@@ -5,21 +5,39 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 #include <string>
 
+#include "backends/kokkos/bf16_worker.hpp"
 #include "backends/kokkos/driver.hpp"
 #include "backends/kokkos/policy.hpp"
 #include "backends/kokkos/threads.hpp"
 #include "core/backend.hpp"
 
+#if defined(__AMX_BF16__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace tilemamba::kokkos {
 
 namespace {
+
+/// Linux lets a process have the registers of AMX if it asks: for all its threads, also those to come.
+void ask_for_tiles() {
+#if defined(__AMX_BF16__)
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0) {
+    throw std::runtime_error("the operating system does not let this process use AMX");
+  }
+#endif
+}
 
 /// This copy of Kokkos lives from its first use to the end of the process.
 void initialize() {
   struct Lifetime {
     Lifetime() {
+      ask_for_tiles();
       Kokkos::initialize(
           Kokkos::InitializationSettings().set_disable_warnings(true).set_num_threads(threads_to_start()));
     }
@@ -30,23 +48,25 @@ void initialize() {
   static const Lifetime lifetime;
 }
 
+template <class W>
 Extents extents_of(const Problem& problem, const Plan& plan) {
-  return {padded(plan.arrangement.chunk), padded(plan.channels), padded(static_cast<int>(problem.state))};
+  return {padded(plan.arrangement.chunk), padded(plan.channels),
+          padded(static_cast<int>(problem.state), W::state_padding)};
 }
 
-template <class Space>
+template <template <class> class WorkerOf, class Space>
 class KokkosExecutable : public Executable {
  public:
   KokkosExecutable(const Problem& problem, const Plan& plan)
-      : problem_(problem), plan_(plan), launcher_{Space(), extents_of(problem, plan)} {
+      : problem_(problem), plan_(plan), launcher_{Space(), extents_of<WorkerOf<Space>>(problem, plan)} {
     // A call without tensors is enough to know how a launch's tiles are laid out.
     kernels::Call call;
     call.heads = static_cast<int>(problem.heads);
     call.groups = static_cast<int>(problem.groups);
     call.head_dim = static_cast<int>(problem.head_dim);
     call.sequences.slots = 1;
-    ScratchMeter<Space> meter{launcher_.extents};
-    schedule(call, meter);
+    ScratchMeter<WorkerOf<Space>> meter{launcher_.extents};
+    schedule<WorkerOf<Space>>(call, meter);
     // A thread of a caller's parallel region may not launch on all threads.
     if (!caller_is_parallel()) reserve_scratch(launcher_, meter.most);
   }
@@ -56,10 +76,11 @@ class KokkosExecutable : public Executable {
     const kernels::Call call = kernels::lower(arguments, problem_, plan_.arrangement, workspace);
     if (caller_is_parallel()) {
       // Inside a caller's parallel region no threads are started; such calls run one after the other.
-      schedule(call, Launcher<Kokkos::Serial>{Kokkos::Serial(), launcher_.extents});
+      using Alone = WorkerOf<Kokkos::Serial>;
+      schedule<Alone>(call, Launcher<Alone>{Kokkos::Serial(), launcher_.extents});
       return {};
     }
-    schedule(call, launcher_);
+    schedule<WorkerOf<Space>>(call, launcher_);
     launcher_.space.fence("tilemamba");  // a name short enough not to be allocated
     return {};
   } catch (const std::exception& fault) {
@@ -75,15 +96,15 @@ class KokkosExecutable : public Executable {
 #endif
   }
 
-  template <class Launch>
+  template <class W, class Launch>
   void schedule(const kernels::Call& call, Launch&& launch) const {
-    kernels::walk::run<typename std::remove_cvref_t<Launch>::W>(
-        plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers), launch);
+    kernels::walk::run<W>(plan_.arrangement.schedule, call, kernels::HeadBlocks(call, plan_.channels, plan_.workers),
+                          launch);
   }
 
   Problem problem_;
   Plan plan_;
-  Launcher<Space> launcher_;
+  Launcher<WorkerOf<Space>> launcher_;
 };
 
 template <class Space>
@@ -124,7 +145,11 @@ class KokkosBackend : public Backend {
     initialize();
     for (const Policy& policy : policies) {
       if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
-      return std::make_unique<KokkosExecutable<Space>>(problem, plan_of(problem, policy, threads()));
+      const Plan plan = plan_of(problem, policy, threads());
+#if defined(__AVX512BF16__)
+      if (problem.x == DType::bf16) return std::make_unique<KokkosExecutable<Bf16Worker, Space>>(problem, plan);
+#endif
+      return std::make_unique<KokkosExecutable<Worker, Space>>(problem, plan);
     }
     outcome.message = "it has no policy " + std::string(offer.policy);
     return nullptr;

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
+#include "backends/kokkos/worker.hpp"
 #include "kernels/lower.hpp"
 
 namespace tilemamba::kokkos {
@@ -37,29 +39,49 @@ struct Plan {
   int workers;  ///< heads of a block, which share C.B^T
 };
 
-/// Slices of heads, of all sequences: what there is to do side by side where sequences are not cut.
-[[nodiscard]] inline std::int64_t slices(const Problem& problem, const Policy& policy) {
-  return problem.sequences() * problem.heads * kernels::divide_up<std::int64_t>(problem.head_dim, policy.channels);
+/// Slices of `padding` channels, the narrowest that is worth a block, that should be there before sequences stay whole.
+/// A constant of the library and not the number of cores: where a sequence is cut decides its bits, and they must not
+/// depend on how many threads there are.
+inline constexpr std::int64_t enough_slices = 16;
+
+[[nodiscard]] inline bool sequences_stay_whole(const Problem& problem) {
+  const auto of_head = kernels::divide_up<std::int64_t>(problem.head_dim, padding);
+  return !problem.options.batch_invariant && problem.sequences() * problem.heads * of_head >= enough_slices;
 }
 
-/// Slices that should be there before sequences stay whole. A constant of the library and not the number of cores:
-/// where a sequence is cut decides its bits, and they must not depend on how many threads there are.
-inline constexpr std::int64_t enough_slices = 8;
-
-/// @param threads decides how many heads make a block, and with that no bit: a head's arithmetic is the same in any
-/// block.
+/// How heads are cut into slices and slices put together to blocks decides no bit, so it may depend on the threads:
+/// the last block should be done as early as can be. A block's work, in multiplications a token: the scores, once; for
+/// each slice the decays, about as dear as 16 channels of a chunk, and the products.
 [[nodiscard]] inline Plan plan_of(const Problem& problem, const Policy& policy, int threads) {
-  const bool whole = !problem.options.batch_invariant && slices(problem, policy) >= enough_slices;
-  const auto blocks = [&](int workers) {
-    const std::int64_t of_group =
-        slices(problem, policy) / std::max<std::int64_t>(problem.sequences() * problem.groups, 1);
-    return problem.sequences() * problem.groups * kernels::divide_up<std::int64_t>(of_group, workers);
-  };
-  int workers = 4;
-  while (threads > 1 && workers > 1 && blocks(workers) < 4 * threads) workers /= 2;  // few blocks leave threads idle
-  return {{policy.schedule, policy.chunk, whole ? kernels::whole_sequence : policy.segment_chunks},
-          static_cast<int>(std::min<std::int64_t>(policy.channels, problem.head_dim)),
-          workers};
+  const std::int64_t segment = sequences_stay_whole(problem) ? kernels::whole_sequence : policy.segment_chunks;
+  const std::int64_t sequences = problem.sequences();
+  const std::int64_t segments =
+      segment == kernels::whole_sequence || sequences == 0
+          ? 1
+          : kernels::divide_up(kernels::divide_up(problem.batch * problem.tokens, sequences), segment * policy.chunk);
+  const std::int64_t heads_of_group = problem.heads / std::max<std::int64_t>(problem.groups, 1);
+  Plan best{{policy.schedule, policy.chunk, segment}, 0, 0};
+  double least = std::numeric_limits<double>::infinity();
+  for (int workers = most_workers; workers > 0; workers /= 2) {
+    for (std::int64_t cuts = 1; cuts <= kernels::divide_up<std::int64_t>(problem.head_dim, padding); ++cuts) {
+      const std::int64_t exact = kernels::divide_up(problem.head_dim, cuts);
+      const std::int64_t channels = kernels::divide_up<std::int64_t>(exact, padding) * padding;
+      if (channels > policy.channels) continue;
+      const std::int64_t slices = heads_of_group * kernels::divide_up(problem.head_dim, channels);
+      const std::int64_t blocks =
+          sequences * segments * problem.groups * kernels::divide_up<std::int64_t>(slices, workers);
+      const double products = static_cast<double>(channels) * static_cast<double>(2 * problem.state + policy.chunk / 2);
+      const double block =
+          static_cast<double>(problem.state) * policy.chunk / 2 + workers * (products + padding * policy.chunk);
+      const double time = static_cast<double>(kernels::divide_up<std::int64_t>(blocks, threads)) * block;
+      if (time < least) {
+        least = time;
+        best.channels = static_cast<int>(std::min(channels, problem.head_dim));
+        best.workers = workers;
+      }
+    }
+  }
+  return best;
 }
 
 /// Index of the default: what costs least for sequences of the mean length, the empty places of their last chunks

@@ -13,6 +13,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "core/tile/concepts.hpp"
 #include "core/tile/scalar.hpp"
@@ -29,7 +30,12 @@ using tile::Q;
 /// Rows and columns of tiles are padded to a multiple of this.
 inline constexpr int padding = 16;
 TILEMAMBA_FN constexpr int least(int a, int b) { return b < a ? b : a; }
-TILEMAMBA_FN constexpr int padded(int extent) { return (extent + padding - 1) / padding * padding; }
+TILEMAMBA_FN constexpr int padded(int extent, int multiple = padding) {
+  return (extent + multiple - 1) / multiple * multiple;
+}
+
+/// Slices of a block, which share C, B and C.B^T.
+inline constexpr int most_workers = 4;
 
 /// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how
 /// many rows of a state's vectors it keeps there in the recurrence.
@@ -50,15 +56,27 @@ struct Register<true> {
   using Vector __attribute__((vector_size(lanes * sizeof(float)), may_alias)) = float;
 };
 
+/// What an operand of a product is made of: here one element; a worker that multiplies pairs has words of two.
+template <class Word>
+struct Operands {
+  static constexpr int elements = 1;
+  template <class Lanes>
+  TILEMAMBA_FN static void multiply_add(Lanes& sum, Word left, const Lanes& right) {
+    sum += left * right;
+  }
+};
+
 /// Hands out scratch memory; over a null pointer it only counts.
 struct Scratch {
   char* base = nullptr;
   std::size_t used = 0;
 
-  KOKKOS_FUNCTION float* take(int elements) {
+  template <class Word = float>
+  KOKKOS_FUNCTION Word* take(int words) {
+    static_assert(sizeof(Word) == sizeof(float));
     const std::size_t offset = used;
-    used += (static_cast<std::size_t>(elements) * sizeof(float) + 63) / 64 * 64;
-    return reinterpret_cast<float*>(base + offset);
+    used += (static_cast<std::size_t>(words) * sizeof(Word) + 63) / 64 * 64;
+    return reinterpret_cast<Word*>(base + offset);
   }
 };
 
@@ -67,12 +85,25 @@ struct Extents {
   int chunk, channels, state;
 };
 
-/// What every tile is: `height` rows of `width` contiguous elements. A copy is the same tile.
-struct Matrix {
-  float* data = nullptr;
+/// What every tile is: `height` rows of `width` contiguous words, here floats. A copy is the same tile.
+template <class Word>
+struct MatrixOf {
+  Word* data = nullptr;
   int height = 0, width = 0;
-  [[nodiscard]] TILEMAMBA_FN float& at(int row, int column) const { return data[row * width + column]; }
+  [[nodiscard]] TILEMAMBA_FN Word& at(int row, int column) const { return data[row * width + column]; }
 };
+using Matrix = MatrixOf<float>;
+
+/// Elements of a tile, whatever its words are: one, or the vector that begins there.
+TILEMAMBA_FN float element(const Matrix& tile, int row, int column) { return tile.at(row, column); }
+template <class Lanes>
+TILEMAMBA_FN void get_lanes(Lanes& to, const Matrix& tile, int row, int column) {
+  to = *reinterpret_cast<const Lanes*>(&tile.at(row, column));
+}
+template <class Lanes>
+TILEMAMBA_FN void put_lanes(const Matrix& tile, int row, int column, const Lanes& from) {
+  *reinterpret_cast<Lanes*>(&tile.at(row, column)) = from;
+}
 
 /// Calls f with a function that loads an element of this dtype, so that the loops inside f are compiled for each.
 template <class F>
@@ -108,17 +139,22 @@ TILEMAMBA_FN void with_stores(void* data, DType dtype, const F& f) {
   }
 }
 
-template <class Space>
+template <class ExecutionSpace>
 struct Worker {
+  using Space = ExecutionSpace;
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr bool on_host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
   using Block = Register<on_host>;
-  static constexpr int most_workers = 4;
+  static constexpr int most_workers = kokkos::most_workers;
+  static constexpr int state_padding = padding;
 
   const Member* team;
   Scratch scratch;
   Extents extents;
+
+  KOKKOS_FUNCTION Worker(const Member* of_block, const Scratch& memory, const Extents& of_tiles)
+      : team(of_block), scratch(memory), extents(of_tiles) {}
 
   template <class Axis>
   [[nodiscard]] TILEMAMBA_FN int extent() const {
@@ -126,7 +162,10 @@ struct Worker {
     if constexpr (std::is_same_v<Axis, P>) return extents.channels;
     if constexpr (std::is_same_v<Axis, N>) return extents.state;
   }
-  TILEMAMBA_FN Matrix take(int height, int width) { return {scratch.take(height * width), height, width}; }
+  template <class Word = float>
+  TILEMAMBA_FN MatrixOf<Word> take(int height, int width) {
+    return {scratch.template take<Word>(height * width), height, width};
+  }
 
   // ------------------------------------------------------------------------------------------------------------------
   // types
@@ -194,7 +233,7 @@ struct Worker {
     int height = 0;
     Ordinals() = default;
     TILEMAMBA_FN explicit Ordinals(Worker& w)
-        : data(reinterpret_cast<int*>(w.scratch.take(w.template extent<Axis>()))), height(w.template extent<Axis>()) {}
+        : data(w.scratch.template take<int>(w.template extent<Axis>())), height(w.template extent<Axis>()) {}
     [[nodiscard]] TILEMAMBA_FN int& at(int row, int) const { return data[row]; }
   };
   /// Room for decay_scores.
@@ -209,6 +248,19 @@ struct Worker {
   struct [[nodiscard]] Token {};
   template <class... Later>
   TILEMAMBA_FN void wait(const Token&, const Later&...) const {}
+
+  // ------------------------------------------------------------------------------------------------------------------
+  // vectors
+  /// The vector that begins at an element.
+  TILEMAMBA_FN static typename Block::Vector& lanes_at(float* element) {
+    return *reinterpret_cast<typename Block::Vector*>(element);
+  }
+  /// 0, 1, 2, ...
+  TILEMAMBA_FN static typename Block::Vector ascending() {
+    typename Block::Vector result{};
+    for (int k = 0; k < Block::lanes; ++k) reinterpret_cast<float*>(&result)[k] = static_cast<float>(k);
+    return result;
+  }
 
   // ------------------------------------------------------------------------------------------------------------------
   // loops
@@ -235,24 +287,46 @@ struct Worker {
 
   // -------------------------------------------------------------------------------------------------------- from and
   // to memory
-  /// out = in^T, a block of `padding` squared after the other: a block's lines stay in the innermost cache.
-  TILEMAMBA_FN void turn(const Matrix& out, const Matrix& in) const {
-    each(out.height / padding, out.width / padding, [&](int block_row, int block_column) {
-      for (int i = 0; i < padding; ++i) {
-        for (int j = 0; j < padding; ++j) {
-          out.at(block_row * padding + i, block_column * padding + j) =
-              in.at(block_column * padding + j, block_row * padding + i);
-        }
+  /// out = in^T, a square of `lanes` rows after the other, each turned in registers.
+  template <class Word>
+  TILEMAMBA_FN void turn(const MatrixOf<Word>& out, const MatrixOf<Word>& in) const {
+    using Lanes = typename Block::Vector;
+    constexpr int lanes = Block::lanes;
+    each(out.height / lanes, out.width / lanes, [&](int block_row, int block_column) {
+      Lanes rows[lanes];
+      for (int i = 0; i < lanes; ++i) {
+        rows[i] = *reinterpret_cast<const Lanes*>(&in.at(block_column * lanes + i, block_row * lanes));
+      }
+      turn_square<lanes / 2>(rows);
+      for (int i = 0; i < lanes; ++i) {
+        *reinterpret_cast<Lanes*>(&out.at(block_row * lanes + i, block_column * lanes)) = rows[i];
       }
     });
   }
+  /// Exchanges the squares of half the side that lie off the diagonal, then does the same within each square.
+  template <int half, class Lanes>
+  TILEMAMBA_FN static void turn_square(Lanes* rows) {
+    if constexpr (half > 0) {
+      for (int i = 0; i < Block::lanes; ++i) {
+        if ((i & half) == 0) exchange<half>(rows[i], rows[i + half], std::make_integer_sequence<int, Block::lanes>());
+      }
+      turn_square<half / 2>(rows);
+    }
+  }
+  template <int half, class Lanes, int... k>
+  TILEMAMBA_FN static void exchange(Lanes& upper, Lanes& lower, std::integer_sequence<int, k...>) {
+    const Lanes left = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k : Block::lanes + k - half)...);
+    lower = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k + half : Block::lanes + k)...);
+    upper = left;
+  }
   /// Zeros outside the first `height` rows and `width` columns.
-  TILEMAMBA_FN void pad(const Matrix& out, int height, int width) const {
+  template <class Word>
+  TILEMAMBA_FN void pad(const MatrixOf<Word>& out, int height, int width) const {
     if (width < out.width) {
-      each(height, out.width - width, [&](int i, int j) { out.at(i, width + j) = 0.0f; });
+      each(height, out.width - width, [&](int i, int j) { out.at(i, width + j) = Word{}; });
     }
     if (height < out.height) {
-      each(out.height - height, out.width, [&](int i, int j) { out.at(height + i, j) = 0.0f; });
+      each(out.height - height, out.width, [&](int i, int j) { out.at(height + i, j) = Word{}; });
     }
   }
   KOKKOS_FUNCTION void get_rows(const Matrix& out, const tile::TokenView& view, const tile::Tokens& tokens,
@@ -260,9 +334,24 @@ struct Worker {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
     const int width = least(out.width, view.width - slice.channel);
     with_loads(view.data, view.dtype, [&](const auto& load) {
-      each(tokens.count, width, [&](int i, int j) { out.at(i, j) = load(origin + i * view.token_stride + j); });
+      each(tokens.count, [&](int i) {
+        const std::int64_t row = origin + i * view.token_stride;
+        fetch_soon(view, row + out.height * view.token_stride, width);
+        for (int j = 0; j < width; ++j) out.at(i, j) = load(row + j);
+      });
     });
-    pad(out, tokens.count, width);
+    pad<float>(out, tokens.count, width);
+  }
+  /// What the next chunk needs is on its way while this one is computed: rows of one head are far apart, and no
+  /// hardware guesses them.
+  TILEMAMBA_FN static void fetch_soon(const tile::TokenView& view, std::int64_t element, int width) {
+    if constexpr (on_host) {
+      const auto size = static_cast<std::uintptr_t>(size_of(view.dtype));
+      const auto from = reinterpret_cast<std::uintptr_t>(view.data) + static_cast<std::uintptr_t>(element) * size;
+      for (std::uintptr_t byte = 0; byte < static_cast<std::uintptr_t>(width) * size; byte += 64) {
+        __builtin_prefetch(reinterpret_cast<const void*>(from + byte));
+      }
+    }
   }
   template <class Row, class Column>
   TILEMAMBA_FN void get(Plain<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens,
@@ -273,7 +362,7 @@ struct Worker {
   TILEMAMBA_FN void get(Twice<Row, Column>& out, const tile::TokenView& view, const tile::Tokens& tokens,
                         const tile::Slice& slice) const {
     get_rows(out, view, tokens, slice);
-    turn(out.transposed, out);
+    turn<float>(out.transposed, out);
   }
   TILEMAMBA_FN void get(Vector<Q>& out, const tile::TokenView& view, const tile::Tokens& tokens, int head) const {
     const std::int64_t origin = view.offset(tokens, head, 0);
@@ -293,7 +382,7 @@ struct Worker {
     with_loads(view.data, view.dtype, [&](const auto& load) {
       each(view.width, channels, [&](int n, int p) { out.at(n, p) = load(origin + p * view.channel_stride + n); });
     });
-    pad(out, view.width, channels);
+    pad<float>(out, view.width, channels);
   }
   TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
                         const Matrix& in) const {
@@ -420,10 +509,12 @@ struct Worker {
   /// minus infinity. Only the blocks on the diagonal take an exponential per element; elsewhere it is a factor of the
   /// row (what is left since the row's block began) times a factor of the column (what was left then), both at most 1
   /// for a decay. Above the diagonal blocks nothing is written, and nothing is read by mma_AB.
-  KOKKOS_FUNCTION void decay_scores(Plain<Q, Q>& out, const Plain<Q, Q>& scores, const Vector<Q>&,
-                                    const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable& table,
-                                    float rate, const tile::HeadView&, int) const {
-    constexpr int width = Block::columns;
+  template <class Decayed>
+  KOKKOS_FUNCTION void decay_scores(Decayed& out, const Plain<Q, Q>& scores, const Vector<Q>&, const Vector<Q>& delta,
+                                    const Ordinals<Q>& document, const DecayTable& table, float rate,
+                                    const tile::HeadView&, int) const {
+    constexpr int lanes = Block::lanes;
+    using Lanes = typename Block::Vector;
     const auto starts = [&](int i) { return i > 0 && document.data[i] != document.data[i - 1]; };
     each(out.height / padding, [&](int block) {
       float exponent = 0.0f;
@@ -432,49 +523,59 @@ struct Worker {
         table.row[i] = exponent;
       }
     });
-    each(out.height, [&](int i) { table.row[i] = tile::exp2(table.row[i]); });
+    each(out.height / lanes, [&](int piece) {
+      Lanes& row = lanes_at(table.row + piece * lanes);
+      row = tile::exp2(row);
+    });
     for (int top = 0; top < out.height; top += padding) {
-      each(padding, top, [&](int k, int j) {
-        out.at(top + k, j) = tile::weigh(scores.at(top + k, j), tile::weigh(table.column[j], table.row[top + k]));
+      each(padding, top / lanes, [&](int k, int piece) {
+        const int i = top + k, j = piece * lanes;
+        const Lanes left = tile::weigh(lanes_at(table.column + j), Lanes{} + table.row[i]);
+        put_lanes(out, i, j, tile::weigh(lanes_at(&scores.at(i, j)), left));
       });
-      each(top, [&](int j) { table.column[j] = tile::weigh(table.column[j], table.row[top + padding - 1]); });
-      each(padding / width, [&](int piece) {
-        const int first = top + piece * width;
-        float exponent[width] = {};
-        float left[width] = {};
+      each(top / lanes, [&](int piece) {
+        Lanes& column = lanes_at(table.column + piece * lanes);
+        column = tile::weigh(column, Lanes{} + table.row[top + padding - 1]);
+      });
+      each(padding / lanes, [&](int piece) {
+        const int j = top + piece * lanes;
+        const Lanes offset = ascending();
+        Lanes exponent = Lanes{} + tile::minus_infinity;  // of the tokens that are still to come
+        Lanes left{};
         for (int i = top; i < top + padding; ++i) {
-          const bool forgets = starts(i);
-          const float step = delta.data[i] * rate;
-          for (int k = 0; k < width; ++k) {
-            const int j = first + k;
-            exponent[k] = tile::select(i <= j, 0.0f, tile::select(forgets, tile::minus_infinity, exponent[k] + step));
-            left[k] = tile::select(i >= j, tile::weigh(delta.data[j], tile::exp2(exponent[k])), 0.0f);
-            out.at(i, j) = tile::weigh(scores.at(i, j), left[k]);
-          }
+          exponent = starts(i) ? Lanes{} + tile::minus_infinity : exponent + delta.data[i] * rate;
+          exponent = tile::select(offset == static_cast<float>(i - j), Lanes{}, exponent);
+          left = tile::weigh(lanes_at(delta.data + j), tile::exp2(exponent));
+          put_lanes(out, i, j, tile::weigh(lanes_at(&scores.at(i, j)), left));
         }
-        for (int k = 0; k < width; ++k) table.column[first + k] = left[k];
+        lanes_at(table.column + j) = left;
       });
     }
   }
 
-  TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const Plain<Q, P>& x, const tile::HeadView& D,
-                             const tile::Slice& slice) const {
+  template <class X>
+  TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const X& x, const tile::HeadView& D, const tile::Slice& slice) const {
     if (!D.given) return;
     if (D.channel_stride == 0) {
       const float d = tile::value(D, slice.head);
-      each(y.height, y.width, [&](int i, int p) { y.at(i, p) += d * x.at(i, p); });
+      each(y.height, y.width / Block::lanes, [&](int i, int piece) {
+        typename Block::Vector x_i;
+        get_lanes(x_i, x, i, piece * Block::lanes);
+        lanes_at(&y.at(i, piece * Block::lanes)) += d * x_i;
+      });
       return;
     }
     const std::int64_t origin = slice.head * D.head_stride + slice.channel;
     with_loads(D.data, D.dtype, [&](const auto& load) {
       each(y.height, least(y.width, D.width - slice.channel),
-           [&](int i, int p) { y.at(i, p) += load(origin + p) * x.at(i, p); });
+           [&](int i, int p) { y.at(i, p) += load(origin + p) * element(x, i, p); });
     });
   }
 
   /// S = keep_i S + delta_i x_i B_i^T and y_i = S C_i for the first `count` tokens; a document starts from S = 0. A few
   /// rows of S^T stay in registers for all tokens.
-  KOKKOS_FUNCTION void recur(Plain<Q, P>& y, Transposed<P, N>& S, const Plain<Q, P>& x, const Plain<Q, N>& B,
+  template <class X>
+  KOKKOS_FUNCTION void recur(Plain<Q, P>& y, Transposed<P, N>& S, const X& x, const Plain<Q, N>& B,
                              const Plain<Q, N>& C, const Vector<Q>& keep, const Vector<Q>& delta,
                              const Ordinals<Q>& document, int count) const {
     constexpr int rows = Block::state_rows, lanes = Block::lanes;
@@ -482,45 +583,47 @@ struct Worker {
     const auto starts = [&](int i) { return document.data[i] != (i == 0 ? 0 : document.data[i - 1]); };
     each(S.width / lanes, [&](int piece) {
       const int column = piece * lanes;
-      const auto lanes_at = [column](const Matrix& matrix, int row) -> Lanes& {
-        return *reinterpret_cast<Lanes*>(&matrix.at(row, column));
-      };
       for (int row = 0; row < S.height; row += rows) {
         Lanes state[rows];
-        for (int r = 0; r < rows; ++r) state[r] = lanes_at(S, row + r);
+        for (int r = 0; r < rows; ++r) state[r] = lanes_at(&S.at(row + r, column));
         for (int i = 0; i < count; ++i) {
           const float step = delta.data[i];
           if (starts(i)) {
             for (int r = 0; r < rows; ++r) state[r] = Lanes{};
           }
-          const Lanes input = step == 0.0f ? Lanes{} : step * lanes_at(x, i);
+          Lanes input{};
+          if (step != 0.0f) {
+            get_lanes(input, x, i, column);
+            input *= step;
+          }
           const float* b = &B.at(i, row);
           const float* c = &C.at(i, row);
-          Lanes sum[2] = {row == 0 ? Lanes{} : lanes_at(y, i), Lanes{}};
+          Lanes sum[2] = {row == 0 ? Lanes{} : lanes_at(&y.at(i, column)), Lanes{}};
           for (int r = 0; r < rows; ++r) {
             state[r] = keep.data[i] * state[r] + input * b[r];
             sum[r % 2] += state[r] * c[r];
           }
-          lanes_at(y, i) = sum[0] + sum[1];
+          lanes_at(&y.at(i, column)) = sum[0] + sum[1];
         }
-        for (int r = 0; r < rows; ++r) lanes_at(S, row + r) = state[r];
+        for (int r = 0; r < rows; ++r) lanes_at(&S.at(row + r, column)) = state[r];
       }
     });
   }
 
   // -------------------------------------------------------------------------------------------------------------------
   // products
-  /// An operand as the inner loop reads it: element (row, k) at data[row * row_stride + k * depth_stride].
+  /// An operand as the inner loop reads it: word (row, k) at data[row * row_stride + k * depth_stride].
+  template <class Word>
   struct Left {
-    const float* data;
+    const Word* data;
     int row_stride, depth_stride;
   };
   /// Which part of a product is not worth computing.
   enum class Trim { none, upper_result, upper_left };
 
   /// out = [out +] left * right, the depth being right's height.
-  template <bool add, Trim trim>
-  KOKKOS_FUNCTION Token product(const Matrix& out, const Left& left, const Matrix& right) const {
+  template <bool add, Trim trim, class Word>
+  KOKKOS_FUNCTION Token product(const Matrix& out, const Left<Word>& left, const MatrixOf<Word>& right) const {
     constexpr int rows = Block::rows, columns = Block::columns, lanes = Block::lanes, vectors = columns / lanes;
     using Lanes = typename Block::Vector;
     const int across = out.width / columns;
@@ -528,47 +631,53 @@ struct Worker {
       const int row = index / across * rows;
       const int column = index % across * columns;
       if (trim == Trim::upper_result && column >= row + rows) return;
-      const int depth = trim == Trim::upper_left ? row + rows : right.height;
+      const int depth = trim == Trim::upper_left ? (row + rows) / Operands<Word>::elements : right.height;
       Lanes sum[rows][vectors];
       for (int r = 0; r < rows; ++r) {
-        for (int v = 0; v < vectors; ++v) {
-          sum[r][v] = add ? *reinterpret_cast<const Lanes*>(&out.at(row + r, column + v * lanes)) : Lanes{};
-        }
+        for (int v = 0; v < vectors; ++v) sum[r][v] = add ? lanes_at(&out.at(row + r, column + v * lanes)) : Lanes{};
       }
-      const float* l = left.data + row * left.row_stride;
-      const float* b = right.data + column;
+      const Word* l = left.data + row * left.row_stride;
+      const Word* b = right.data + column;
       for (int k = 0; k < depth; ++k) {
         for (int r = 0; r < rows; ++r) {
-          for (int v = 0; v < vectors; ++v)
-            sum[r][v] += l[r * left.row_stride] * *reinterpret_cast<const Lanes*>(b + v * lanes);
+          for (int v = 0; v < vectors; ++v) {
+            Operands<Word>::multiply_add(sum[r][v], l[r * left.row_stride],
+                                         *reinterpret_cast<const Lanes*>(b + v * lanes));
+          }
         }
         l += left.depth_stride;
         b += right.width;
       }
       for (int r = 0; r < rows; ++r) {
-        for (int v = 0; v < vectors; ++v) *reinterpret_cast<Lanes*>(&out.at(row + r, column + v * lanes)) = sum[r][v];
+        for (int v = 0; v < vectors; ++v) lanes_at(&out.at(row + r, column + v * lanes)) = sum[r][v];
       }
     });
     return {};
   }
-  TILEMAMBA_FN static Left rows_of(const Matrix& a) { return {a.data, a.width, 1}; }
-  TILEMAMBA_FN static Left columns_of(const Matrix& a) { return {a.data, 1, a.width}; }
+  template <class Word>
+  TILEMAMBA_FN static Left<Word> rows_of(const MatrixOf<Word>& a) {
+    return {a.data, a.width, 1};
+  }
+  template <class Word>
+  TILEMAMBA_FN static Left<Word> columns_of(const MatrixOf<Word>& a) {
+    return {a.data, 1, a.width};
+  }
 
   /// scores = C B^T
   TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, Q>> scores, const Plain<Q, N>& C, const Twice<Q, N>& B) const {
-    return product<false, Trim::upper_result>(scores.target, rows_of(C), B.transposed);
+    return product<false, Trim::upper_result, float>(scores.target, rows_of<float>(C), B.transposed);
   }
   /// y = C S^T
   TILEMAMBA_FN Token mma_ABt(tile::Set<Plain<Q, P>> y, const Plain<Q, N>& C, const Transposed<P, N>& S) const {
-    return product<false, Trim::none>(y.target, rows_of(C), S);
+    return product<false, Trim::none, float>(y.target, rows_of<float>(C), S);
   }
   /// y = y + decayed x
   TILEMAMBA_FN Token mma_AB(tile::Add<Plain<Q, P>> y, const Plain<Q, Q>& decayed, const CopyOrAlias<Q, P>& x) const {
-    return product<true, Trim::upper_left>(y.target, rows_of(decayed), x);
+    return product<true, Trim::upper_left, float>(y.target, rows_of<float>(decayed), x);
   }
   /// S = S + weighted^T B, with S transposed: S^T = S^T + B^T weighted
   TILEMAMBA_FN Token mma_AtB(tile::Add<Transposed<P, N>> S, const Plain<Q, P>& weighted, const Twice<Q, N>& B) const {
-    return product<true, Trim::none>(S.target, columns_of(B), weighted);
+    return product<true, Trim::none, float>(S.target, columns_of<float>(B), weighted);
   }
 };
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <ctime>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +16,7 @@
 #include "core/command_line/execution.hpp"
 #include "core/command_line/rates.hpp"
 #include "core/golden.hpp"
-#include "core/tile/scalar.hpp"
+#include "core/workload.hpp"
 
 namespace tilemamba::command_line {
 namespace {
@@ -32,91 +29,13 @@ constexpr std::int64_t heads = 8;
 constexpr std::int64_t head_dim = 64;
 constexpr std::int64_t groups = 1;
 
-// ------------------------------------------------------------------------------------------------------------ problems
-
-using Draw = double (*)(std::mt19937_64& random);
-
-double normal(std::mt19937_64& random) { return std::normal_distribution<double>()(random); }
-double silu_normal(std::mt19937_64& random) { return tile::silu(static_cast<float>(normal(random))); }
-double softplus_normal(std::mt19937_64& random) { return tile::softplus(static_cast<float>(normal(random))); }
-double decay_rate(std::mt19937_64& random) { return -std::uniform_real_distribution<double>(1, 16)(random); }
-
-void store(DType dtype, float value, std::byte* to) {
-  if (dtype == DType::f32) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits = dtype == DType::bf16 ? tile::to_bf16(value) : tile::to_f16(value);
-  std::memcpy(to, &bits, sizeof bits);
-}
-
-/// The inputs of a published shape with the published distribution: x, B, C = silu(randn), dt = softplus(randn), A =
-/// -U(1, 16).
-class PublishedCall {
- public:
-  PublishedCall(std::int64_t tokens, std::int64_t state, DType dtype) {
-    arguments_.x = add(dtype, {batch, tokens, heads, head_dim}, silu_normal);
-    arguments_.dt = add(dtype, {batch, tokens, heads}, softplus_normal);
-    arguments_.A = add(DType::f32, {heads}, decay_rate);
-    arguments_.B = add(dtype, {batch, tokens, groups, state}, silu_normal);
-    arguments_.C = add(dtype, {batch, tokens, groups, state}, silu_normal);
-    arguments_.D = add(DType::f32, {heads}, normal);
-    arguments_.initial_states = add(DType::f32, {batch, heads, head_dim, state}, normal);
-  }
-  [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
-
- private:
-  /// Draws as many values as make no visible period, and repeats them: drawing all of a large tensor takes longer than
-  /// the benchmark.
-  Tensor add(DType dtype, std::initializer_list<std::int64_t> shape, Draw draw) {
-    constexpr std::size_t most_drawn = 65537;
-    const Layout layout = dense(dtype, shape);
-    std::size_t count = 1;
-    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-    const std::size_t size = size_of(dtype);
-    std::byte* const data = memory_.emplace_back(count * size).data();
-    const std::size_t drawn = std::min(count, most_drawn);
-    for (std::size_t i = 0; i < drawn; ++i) store(dtype, static_cast<float>(draw(random_)), data + i * size);
-    for (std::size_t i = drawn; i < count; i += drawn) {
-      std::memcpy(data + i * size, data, std::min(drawn, count - i) * size);
-    }
-    return {layout, data};
-  }
-
-  std::mt19937_64 random_{20240531};
-  std::vector<golden::GuardedMemory> memory_;
-  Arguments arguments_;
-};
-
-bool all_finite(const Tensor& tensor) {
-  std::size_t count = 1;
-  for (int i = 0; i < tensor.rank; ++i) count *= static_cast<std::size_t>(tensor.shape[static_cast<std::size_t>(i)]);
-  if (tensor.dtype == DType::f32) {
-    const auto* values = static_cast<const float*>(tensor.data);
-    return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
-  }
-  const auto* values = static_cast<const std::uint16_t*>(tensor.data);
-  const unsigned exponent = tensor.dtype == DType::bf16 ? 0x7f80u : 0x7c00u;
-  return std::all_of(values, values + count, [&](std::uint16_t bits) { return (bits & exponent) != exponent; });
-}
-
 // ----------------------------------------------------------------------------------------------------------- the floor
 
-/// Seconds below which no implementation comes on a device of these rates: x, y, B, C and dt go through memory once,
-/// and the four products of the chunked form are done with chunks of 128, the causal half of each. (Other chunks, the
-/// states and the decays move it by a few per cent; it is a yardstick, the same for every rival.)
+/// Seconds below which no implementation comes on a device of these rates: the least bytes and the useful operations.
+/// (Other chunks, the states and the decays move it by a few per cent; it is a yardstick, the same for every rival.)
 double floor_seconds(const Problem& problem, const Rates& rates) {
-  const auto rows = static_cast<double>(problem.batch * problem.tokens);
-  const auto H = static_cast<double>(problem.heads);
-  const auto P = static_cast<double>(problem.head_dim);
-  const auto G = static_cast<double>(problem.groups);
-  const auto N = static_cast<double>(problem.state);
-  const auto x_size = static_cast<double>(size_of(problem.x));
-  const auto y_size = static_cast<double>(size_of(problem.y));
-  const auto dt_size = static_cast<double>(size_of(problem.dt));
-  const double bytes = rows * (H * P * (x_size + y_size) + G * N * 2 * x_size + H * dt_size);
-  const double flop = rows * (H * (128 * P + 4 * P * N) + G * 128 * N);
-  return std::max(bytes / rates.copy_bytes_per_second, flop / rates.matmul_flop_per_second);
+  return std::max(workload::minimal_bytes(problem) / rates.copy_bytes_per_second,
+                  workload::useful_flop(problem) / rates.matmul_flop_per_second);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- rows
@@ -165,7 +84,7 @@ void require_sound(Execution& execution, const golden::GuardedOutputs& outputs) 
   execution.fetch();
   require_intact(execution, outputs);
   const Arguments& arguments = outputs.arguments();
-  if (all_finite(arguments.y) && all_finite(*arguments.final_states)) return;
+  if (workload::all_finite(arguments.y) && workload::all_finite(*arguments.final_states)) return;
   throw Error(ErrorCode::backend_failure,
               fmt::format("{} gave an answer that is not finite", describe(execution.plan())));
 }
@@ -179,8 +98,8 @@ class Bench {
     for (std::int64_t tokens = request_.min_tokens; tokens <= request_.max_tokens; tokens *= 2) {
       for (const std::int64_t state : request_.states) {
         progress_.show(fmt::format("T {}, N {}: drawing inputs", tokens, state));
-        const PublishedCall call(tokens, state, request_.dtype);
-        add_rows(call, rows);
+        const workload::Inputs inputs({batch, tokens, heads, head_dim, groups, state}, request_.dtype);
+        add_rows(inputs, rows);
       }
     }
     progress_.clear();
@@ -189,8 +108,8 @@ class Bench {
 
  private:
   /// One row per backend and schedule, each with the policy that its planner takes unless one was asked for.
-  void add_rows(const PublishedCall& call, std::vector<Row>& rows) {
-    golden::GuardedOutputs outputs(call.arguments(), {}, true);
+  void add_rows(const workload::Inputs& inputs, std::vector<Row>& rows) {
+    golden::GuardedOutputs outputs(inputs.arguments(), {}, true);
     const Problem problem = Problem::of(placed_for(request_.choice, outputs.arguments()));
     for (const Choice& choice : choices_for(problem)) rows.push_back(row_for(problem, choice, outputs));
   }

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <latch>
 #include <thread>
@@ -19,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "core/golden.hpp"
+#include "core/workload.hpp"
 
 namespace tilemamba::command_line {
 namespace {
@@ -34,15 +34,6 @@ int usable_threads() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
 #endif
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
 }
 
 /// Seconds from when all threads are ready until the last has done its part.
@@ -187,7 +178,7 @@ double matmul_rate(int threads, const Form& form) {
 
 Rates measure_cpu_rates() {
   Rates rates;
-  rates.processor = processor_name();
+  rates.processor = workload::processor_name();
   rates.threads = usable_threads();
   const Form form = best_form();
   rates.copy_bytes_per_second = copy_rate(rates.threads);

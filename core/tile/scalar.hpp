@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arithmetic on one value, for host and device: branch-free, so that a loop over it vectorises.
+/// Arithmetic on one value, for host and device: branch-free, so that a loop over it vectorises. Where T stands, the
+/// value may be a vector of the compiler's too.
 #pragma once
 
 #include <bit>
@@ -15,40 +16,54 @@ namespace tilemamba::tile {
 inline constexpr float log2e = 1.44269504088896340736f;
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-template <class T>
-TILEMAMBA_FN constexpr T select(bool condition, T yes, T no) {
+template <class Condition, class T>
+TILEMAMBA_FN constexpr T select(Condition condition, T yes, T no) {
   return condition ? yes : no;
 }
 
+/// Integers of the width of T's elements.
+template <class T>
+struct IntegersOf {
+  using Type = decltype(T{} < T{});
+};
+template <>
+struct IntegersOf<float> {
+  using Type = std::int32_t;
+};
+
 /// 2^x to about one unit in the last place; 0 below 2^-126 and for minus infinity.
-TILEMAMBA_FN float exp2(float x) {
+template <class T>
+TILEMAMBA_FN T exp2(T x) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   return ::exp2f(x);
 #else
   // 2^n 2^f with n the nearest integer, found by adding 1.5 * 2^23; the polynomial is that of Cephes (S. Moshier,
   // exp2f) for |f| <= 1/2. 2^n is applied in two halves, so that 2^127.6 is finite and 2^128 is infinite.
   constexpr float magic = 12582912.0f;
-  const float inside = select(x < -126.0f, -126.0f, select(x > 129.0f, 129.0f, x));
-  const float shifted = inside + magic;
-  const float f = inside - (shifted - magic);
-  float fraction = 1.535336188319500e-4f;
-  fraction = fraction * f + 1.339887440266574e-3f;
+  using Integers = typename IntegersOf<T>::Type;
+  const T inside = select(x < -126.0f, T{} - 126.0f, select(x > 129.0f, T{} + 129.0f, x));
+  const T shifted = inside + magic;
+  const T f = inside - (shifted - magic);
+  T fraction = 1.535336188319500e-4f * f + 1.339887440266574e-3f;
   fraction = fraction * f + 9.618437357674640e-3f;
   fraction = fraction * f + 5.550332471162809e-2f;
   fraction = fraction * f + 2.402264791363012e-1f;
   fraction = fraction * f + 6.931472028550421e-1f;
   fraction = fraction * f + 1.0f;
-  const std::int32_t n = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(magic);
-  const std::int32_t half = n >> 1;
-  const float low = std::bit_cast<float>((half + 127) << 23);
-  const float high = std::bit_cast<float>((n - half + 127) << 23);
-  return select(x < -126.0f, 0.0f, fraction * low * high);
+  const Integers n = std::bit_cast<Integers>(shifted) - std::bit_cast<std::int32_t>(magic);
+  const Integers half = n >> 1;
+  const T low = std::bit_cast<T>((half + 127) << 23);
+  const T high = std::bit_cast<T>((n - half + 127) << 23);
+  return select(x < -126.0f, T{}, fraction * low * high);
 #endif
 }
 
 /// value * weight, where a weight of zero removes the value whatever it is: 0 and not NaN for an infinite or undefined
 /// value. What another document or the memory beyond a sequence holds must never come through a product.
-TILEMAMBA_FN float weigh(float value, float weight) { return select(weight == 0.0f, 0.0f, value * weight); }
+template <class T>
+TILEMAMBA_FN T weigh(T value, T weight) {
+  return select(weight == 0.0f, T{}, value * weight);
+}
 
 /// v / (1 + exp(-v)).
 TILEMAMBA_FN float silu(float v) { return v / (1.0f + exp2(-v * log2e)); }

@@ -138,7 +138,7 @@ def _named(name: str) -> Framework:
 
 
 @functools.lru_cache(maxsize=256)
-def _of_type(kind: type) -> Framework:
+def _of_type(kind: Any) -> Framework:
     if not hasattr(kind, "__dlpack__"):
         raise TypeError(f"x is a {kind.__name__}; it must be an array of NumPy, PyTorch, JAX or CuPy, or another with __dlpack__")
     packages = [base.__module__.partition(".")[0] for base in kind.__mro__]

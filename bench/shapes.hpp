@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What bench/main.cpp measures: four sets of shapes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/workload.hpp"
+
+namespace tilemamba::bench {
+
+struct Row {
+  std::string_view set;
+  std::string_view model;  ///< empty outside of `models`
+  workload::Shape shape;
+};
+
+/// Released models with prompts of 2048 tokens. Each stands for all that have its sizes: Nemotron-H 8B is Codestral,
+/// Nemotron-3 Super is as well, Granite-4.0-H Small is Bamba, Falcon-H1 0.5B is Mamba2 130m.
+inline constexpr std::int64_t T_of_models = 2048;
+inline constexpr std::array models = {
+    Row{"models", "mamba2-130m", {1, T_of_models, 24, 64, 1, 128}},
+    Row{"models", "mamba2-370m", {1, T_of_models, 32, 64, 1, 128}},
+    Row{"models", "mamba2-780m", {1, T_of_models, 48, 64, 1, 128}},
+    Row{"models", "mamba2-1.3b", {1, T_of_models, 64, 64, 1, 128}},
+    Row{"models", "mamba2-2.7b", {1, T_of_models, 80, 64, 1, 128}},
+    Row{"models", "codestral-mamba-7b", {1, T_of_models, 128, 64, 8, 128}},
+    Row{"models", "nemotron-h-47b", {1, T_of_models, 256, 64, 8, 256}},
+    Row{"models", "nemotron-nano-9b-v2", {1, T_of_models, 128, 80, 8, 128}},
+    Row{"models", "nemotron-3-nano-4b", {1, T_of_models, 96, 80, 8, 128}},
+    Row{"models", "nemotron-3-nano-30b", {1, T_of_models, 64, 64, 8, 128}},
+    Row{"models", "nemotron-3-ultra", {1, T_of_models, 256, 64, 8, 128}},
+    Row{"models", "bamba-9b", {1, T_of_models, 128, 64, 1, 128}},
+    Row{"models", "granite-4.0-h-350m", {1, T_of_models, 48, 32, 1, 128}},
+    Row{"models", "falcon-h1-1.5b", {1, T_of_models, 48, 64, 1, 256}},
+    Row{"models", "falcon-h1-3b", {1, T_of_models, 32, 128, 1, 256}},
+    Row{"models", "falcon-h1-7b", {1, T_of_models, 24, 128, 1, 256}},
+    Row{"models", "falcon-h1-34b", {1, T_of_models, 32, 128, 2, 256}},
+    Row{"models", "zamba2-2.7b", {1, T_of_models, 80, 64, 1, 64}},
+    Row{"models", "zamba2-7b", {1, T_of_models, 112, 64, 2, 64}},
+    Row{"models", "plamo-2-1b", {1, T_of_models, 32, 128, 1, 64}},
+    Row{"models", "plamo-2-8b", {1, T_of_models, 64, 128, 1, 64}},
+};
+
+/// @param max_tokens the longest sequence of the published grid (B 4, H 8, P 64, G 1; T from 2^10, N 64 to 512).
+[[nodiscard]] inline std::vector<Row> rows(std::int64_t max_tokens) {
+  // One sequence, one size at a time away from the first.
+  std::vector<Row> rows = {
+      {"sizes", "", {1, 4096, 8, 64, 1, 128}},  {"sizes", "", {1, 4096, 8, 64, 1, 64}},
+      {"sizes", "", {1, 4096, 8, 64, 1, 256}},  {"sizes", "", {1, 4096, 8, 80, 1, 128}},
+      {"sizes", "", {1, 4096, 80, 64, 1, 128}},
+  };
+  // Where one schedule becomes faster than another.
+  for (const std::int64_t tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}) {
+    rows.push_back({"tokens", "", {1, tokens, 8, 64, 1, 128}});
+  }
+  rows.insert(rows.end(), models.begin(), models.end());
+  for (std::int64_t tokens = 1024; tokens <= max_tokens; tokens *= 2) {
+    for (const std::int64_t state : {64, 128, 256, 512}) rows.push_back({"grid", "", {4, tokens, 8, 64, 1, state}});
+  }
+  return rows;
+}
+
+}  // namespace tilemamba::bench

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints a result file of bench/run_cpu.sh or tilemamba_bench as Markdown.
+
+table.py RESULTS
+
+For each level of instructions, backend and number of threads, a table a set: million token-heads a second of every schedule and
+policy and of the planner's choice (`automatic`), each from the repetition with the median time; the fastest schedule in bold; what
+the planner chose and what that costs beside the fastest (a choice that is the fastest costs nothing, whatever noise says); the
+fastest one's GFLOP/s and share of sgemm. Then what bf16 and more threads bring, with the planner's choices.
+"""
+import math
+import sys
+from typing import NamedTuple
+
+import results_file
+
+SETS = {"sizes": "One sequence", "tokens": "Short and long sequences", "models": "Models", "grid": "The published grid"}
+
+
+class Shape(NamedTuple):
+    dtype: str
+    model: str
+    sizes: str
+
+    def __str__(self):
+        return f"{self.dtype} {self.model} {self.sizes}".replace("  ", " ")
+
+
+class Place(NamedTuple):
+    level: str
+    backend: str
+    threads: int
+    set: str
+
+    def __str__(self):
+        return f"{SETS.get(self.set, self.set)}: {self.backend}, {results_file.threads_in_words(self.threads)}, {self.level}"
+
+
+def parse(name):
+    """(set, backend, schedule, shape); the schedule with its policy."""
+    set_name, backend, *rest = name.split("/")
+    sizes = [part for part in rest if ":" in part]
+    words = [part for part in rest if ":" not in part]
+    schedule_parts = 1 if words[0] == "automatic" else 2
+    dtype, *model = words[schedule_parts:]
+    return set_name, backend, "/".join(words[:schedule_parts]), Shape(dtype, "".join(model), " ".join(sizes).replace(":", " "))
+
+
+def collect(results):
+    """{place: {shape: {schedule: result}}}, and {(level, threads): result} of sgemm."""
+    places, sgemm = {}, {}
+    for key, result in results.items():
+        if key.name.startswith("sgemm/"):
+            sgemm[key.level, key.threads] = result
+            continue
+        set_name, backend, schedule, shape = parse(key.name)
+        place = Place(key.level, backend, key.threads, set_name)
+        places.setdefault(place, {}).setdefault(shape, {})[schedule] = result
+    return places, sgemm
+
+
+def rate(result):
+    """Million token-heads a second; the counter is a total a second, so it goes with the row's own time."""
+    return result.row["token_heads/s"] * 1e-6
+
+
+def fastest(schedules):
+    return min((name for name in schedules if name != "automatic"), key=lambda name: schedules[name].median, default=None)
+
+
+def planner(schedules):
+    """(its choice, its time : the fastest one's); None if it was not measured."""
+    if "automatic" not in schedules or fastest(schedules) is None:
+        return None
+    choice, best = schedules["automatic"].row["label"], fastest(schedules)
+    return choice, 1.0 if choice == best else max(schedules["automatic"].median / schedules[best].median, 1.0)
+
+
+def markdown(header, rows):
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def print_set(place, shapes, sgemm):
+    print(f"### {place}\n")
+    if (place.level, place.threads) in sgemm:
+        print(f"sgemm: {sgemm[place.level, place.threads].row['GFLOP/s']:.0f} GFLOP/s\n")
+    columns = sorted({name for schedules in shapes.values() for name in schedules}, key=lambda name: (name == "automatic", name))
+    rows, losses = [], []
+    for shape, schedules in sorted(shapes.items(), key=lambda item: item[0].dtype != "f32"):
+        best, plan = fastest(schedules), planner(schedules)
+        row = [str(shape)]
+        for name in columns:
+            text = f"{rate(schedules[name]):.3g}" if name in schedules else ""
+            row.append(f"**{text}**" if name == best else text)
+        row += [plan[0], f"{(plan[1] - 1) * 100:.1f} %"] if plan else ["", ""]
+        losses += [plan[1]] if plan else []
+        of_best = schedules[best].row if best else {}
+        for counter, digits in (("GFLOP/s", "3g"), ("of_sgemm", "2f")):
+            row.append(f"{of_best[counter]:.{digits}}" if counter in of_best else "")
+        rows.append(row)
+    markdown(["shape", *columns, "planner", "its loss", "GFLOP/s", "of sgemm"], rows)
+    if losses:
+        mean = math.exp(sum(map(math.log, losses)) / len(losses))
+        print(f"The planner's loss: {(mean - 1) * 100:.1f} % in the mean, {(max(losses) - 1) * 100:.1f} % at worst.\n")
+
+
+def print_gains(title, before, after):
+    """For the shapes that both have. before, after: {shape: result}"""
+    rows = [[str(shape), f"{rate(one):.3g}", f"{rate(after[shape]):.3g}", f"{one.median / after[shape].median:.2f}"]
+            for shape, one in before.items() if shape in after]
+    if rows:
+        print(f"### {title}\n")
+        markdown(["shape", "M token-heads/s", "then", "gain"], rows)
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 0 if sys.argv[1:] == ["--help"] else 2
+    try:
+        contexts, results = results_file.read(sys.argv[1])
+    except results_file.BadFile as error:
+        print(f"table.py: {error}", file=sys.stderr)
+        return 2
+    for key in ("cpu", "compiler", "blas", "tilemamba", "commit", "date"):
+        values = sorted({str(context[key]) for context in contexts if key in context})
+        if values:
+            print(f"- {key}: {', '.join(values if key != 'date' else values[:1])}")
+    print("\n## Million token-heads a second\n")
+    places, sgemm = collect(results)
+    for place, shapes in places.items():
+        print_set(place, shapes, sgemm)
+
+    print("## Gains, with the planner's choices\n")
+    automatic = {(place, shape): schedules["automatic"]
+                 for place, shapes in places.items() for shape, schedules in shapes.items() if "automatic" in schedules}
+    for place in places:
+        here = {shape: result for (at, shape), result in automatic.items() if at == place}
+        bf16 = {shape._replace(dtype="f32"): result for shape, result in here.items() if shape.dtype == "bf16"}
+        print_gains(f"{place}: from f32 to bf16", here, bf16)
+        if place.threads > 1:
+            alone = place._replace(threads=1)
+            of_one = {shape: result for (at, shape), result in automatic.items() if at == alone}
+            print_gains(f"{place}: from 1 thread", of_one, here)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
