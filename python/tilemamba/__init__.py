@@ -131,9 +131,7 @@ def scan(
         RuntimeError: a launch or the device failed.
     """
     framework = _frameworks.of(x)
-    framework.check(
-        (x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens), (y, final_states, chunk_states)
-    )
+    framework.check((x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens), (y, final_states, chunk_states))
     if y is None:
         y = framework.empty(x.shape, x.dtype, x)
     if final_states is True:

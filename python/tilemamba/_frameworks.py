@@ -5,7 +5,8 @@ arrays has come."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 
 class Framework:
@@ -116,8 +117,8 @@ class Jax(NumPy):
         self._jax = jax
 
     def check(self, inputs, outputs):
-        if any(isinstance(array, self._jax.Array) for array in outputs):
-            raise ValueError("an output is an array of JAX, which never changes; leave it out, or pass one of NumPy")
+        if any(not isinstance(array, (bool, type(None))) for array in outputs):
+            raise ValueError("an output was passed along with arrays of JAX, which never change; leave it out")
         for array in inputs:
             if isinstance(array, self._jax.core.Tracer):
                 raise TypeError("scan runs on arrays and cannot be traced by a transformation of JAX")
@@ -132,7 +133,7 @@ class Jax(NumPy):
 _FRAMEWORKS = {"numpy": NumPy, "torch": Torch, "cupy": CuPy, "jax": Jax, "jaxlib": Jax}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _named(name: str) -> Framework:
     return _FRAMEWORKS.get(name, Framework)()
 
@@ -146,4 +147,4 @@ def _of_type(kind: Any) -> Framework:
 
 
 def of(array: Any) -> Framework:
-    return _of_type(type(array))
+    return _of_type(type(array))  # type: ignore[arg-type]  # mypy: a type[Any] is hashable

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest, for ctest: 77 where a whole file was skipped, for which pytest says that it found no test."""
+
 import sys
 
 import pytest

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stored cases (tests/golden/README.md) and their bars, for NumPy."""
+
 import json
 import os
 from pathlib import Path

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tilemamba.scan over arrays of NumPy: stored cases, strides, types, errors, threads, memory."""
+
 import gc
 import inspect
 import resource

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch: the direct call, the operator, the drop-in for mamba_ssm, models of transformers. On the CPU, and on a GPU where there is one."""
+
 import inspect
 import sys
 import types
@@ -8,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tilemamba  # noqa: E402
-import tilemamba.mamba_ssm  # noqa: E402
-import tilemamba.torch  # noqa: E402
+import tilemamba
+import tilemamba.mamba_ssm
+import tilemamba.torch
 
 INF = float("inf")
 
@@ -281,10 +282,9 @@ def test_drop_in_against_mamba_ssm(gpu, name):
         tensors[1] = torch.nn.functional.softplus(tensors[1])
         options = OPTIONS[name](tensors, more)
         ours = tilemamba.mamba_ssm.mamba_chunk_scan_combined(*tensors, 64, **options, return_final_states=True)
+        right_y, right_states = recurrence(*tensors, **options)
         for our, their, right in zip(
-            ours,
-            theirs(*tensors, 64, **options, return_final_states=True),
-            (lambda y, states: (y, states[-1]))(*recurrence(*tensors, **options)),
+            ours, theirs(*tensors, 64, **options, return_final_states=True), (right_y, right_states[-1])
         ):
             assert our.shape == their.shape and our.dtype == their.dtype
             if "seq_idx" not in options:  # where mamba_ssm is wrong
@@ -305,9 +305,17 @@ def test_language_models_give_the_same_tokens(device, monkeypatch):
         ),
         transformers.BambaForCausalLM(
             transformers.BambaConfig(
-                **sizes, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, mamba_n_heads=8, mamba_d_head=16,
-                mamba_d_state=32, mamba_n_groups=2, mamba_chunk_size=16, attn_layer_indices=[1],
-            )  # fmt: skip
+                **sizes,
+                intermediate_size=128,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                mamba_n_heads=8,
+                mamba_d_head=16,
+                mamba_d_state=32,
+                mamba_n_groups=2,
+                mamba_chunk_size=16,
+                attn_layer_indices=[1],
+            )
         ),
     ]
     models = [model.to(device).eval() for model in models]
