@@ -85,7 +85,7 @@ def scan(
         y, (B,T,H,P), as x, and the final states, (B,H,P,N), packed: (S,H,P,N), of state_dtype, float32 if absent; None unless
         `final_states`.
     """
-    y, states = torch.ops.tilemamba.scan(
+    y, states = torch.ops.tilemamba.scan.default(
         x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
         dt_softplus, dt_limit[0], dt_limit[1], chunk_size, final_states, state_dtype,
     )  # fmt: skip
