@@ -10,8 +10,10 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <tilemamba/tilemamba.hpp>
