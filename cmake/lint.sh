@@ -7,6 +7,7 @@
 #   lint.sh format             clang-format would change nothing ($CLANG_FORMAT, or the one on PATH)
 #   lint.sh c_symbols LIBRARY  the C functions that the library shows are those of core/c_symbols.txt and of tilemamba.h
 #   lint.sh symbols LIBRARY MODULE...    the shared objects show what they should and nothing else
+#   lint.sh baseline OBJECT... compiled for x86-64, no instruction works on the wider registers or is coded as AVX has it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -76,34 +77,45 @@ check_format() {
 }
 
 check_symbols() {
-  command -v nm >/dev/null || skip "nm is not installed, so the symbols were not checked"
+  local nm=${NM:-nm}
+  command -v "$nm" >/dev/null || skip "$nm is not installed, so the symbols were not checked"
   local library=$1 object found
   shift
   for object in "$@"; do
-    found=$(nm -D --defined-only --format=posix "$object" | awk '{ print $1 }')
+    found=$("$nm" -D --defined-only --format=posix "$object" | awk '{ print $1 }')
     [[ $found == tilemamba_backend_module ]] || complain "$object must show tilemamba_backend_module only; it shows" "$found"
   done
   if [[ $library =~ \.so\.([0-9]+\.[0-9]+) ]]; then
     # Anything else that is shown could collide with an application's own symbol of that name.
     local version="TILEMAMBA_${BASH_REMATCH[1]}"
-    found=$(nm -D --defined-only --with-symbol-versions --format=posix "$library" | awk '{ print $1 }' |
+    found=$("$nm" -D --defined-only --with-symbol-versions --format=posix "$library" | awk '{ print $1 }' |
       grep -vE "^(_ZN|_ZNK|_ZT[ISV]N)9tilemamba.*@@$version\$|^tilemamba_[a-z0-9_]+@@$version\$|^$version(@@$version)?\$" || true)
     [[ -z $found ]] || complain "$library must show symbols of namespace tilemamba and tilemamba_* only, as $version; it shows" "$found"
-    nm -D --defined-only --with-symbol-versions "$library" | grep -qE "9tilemamba.*@@$version\$" ||
+    "$nm" -D --defined-only --with-symbol-versions "$library" | grep -qE "9tilemamba.*@@$version\$" ||
       complain "$library must show its interface as $version; it shows" "nothing"
   fi
 }
 
 check_c_symbols() {
-  command -v nm >/dev/null || skip "nm is not installed, so the symbols were not checked"
+  local nm=${NM:-nm}
+  command -v "$nm" >/dev/null || skip "$nm is not installed, so the symbols were not checked"
   local wanted found
   wanted=$(<core/c_symbols.txt)
   if [[ $1 == *.so* ]]; then
-    found=$(nm -D --defined-only --format=posix "$1" | sed -nE 's/^(tilemamba_[a-z0-9_]+)[@ ].*/\1/p' | LC_ALL=C sort)
+    found=$("$nm" -D --defined-only --format=posix "$1" | sed -nE 's/^(tilemamba_[a-z0-9_]+)[@ ].*/\1/p' | LC_ALL=C sort)
     [[ $found == "$wanted" ]] || complain "$1 must show the C functions of core/c_symbols.txt; the difference" "$(diff <(echo "$wanted") <(echo "$found"))"
   fi
   found=$(grep -v '^typedef' core/include/tilemamba/tilemamba.h | sed -nE 's/^TILEMAMBA_EXPORT .*(tilemamba_[a-z0-9_]+)\(.*/\1/p' | LC_ALL=C sort)
   [[ $found == "$wanted" ]] || complain "tilemamba.h must declare the C functions of core/c_symbols.txt; the difference" "$(diff <(echo "$wanted") <(echo "$found"))"
+}
+
+check_baseline() {
+  command -v objdump >/dev/null || skip "objdump is not installed, so the instructions were not checked"
+  local object found
+  for object in "$@"; do
+    found=$(objdump -d --no-show-raw-insn "$object" | grep -E $'%[yz]mm|\tv[a-z0-9]+ .*%xmm' | head -n 5 || true)
+    [[ -z $found ]] || complain "$object is for every x86-64 and has instructions of AVX" "$found"
+  done
 }
 
 case ${1:-} in
@@ -112,8 +124,9 @@ case ${1:-} in
   environment) check_environment ;;
   format) check_format ;;
   symbols) shift && check_symbols "$@" ;;
+  baseline) shift && check_baseline "$@" ;;
   *)
-    sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

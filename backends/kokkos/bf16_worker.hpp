@@ -231,15 +231,8 @@ struct Bf16Worker : Worker<Space> {
   }
   TILEMAMBA_FN void get(Transposed<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
                         const tile::Slice& slice) const {
-    const std::int64_t origin = view.offset(batch, index, slice);
-    const int channels = least(out.width, view.channels - slice.channel);
-    with_loads(view.data, view.dtype, [&](const auto& load) {
-      this->each(out.height, out.width, [&](int n, int p) {
-        const auto value = [&](int column) {
-          return p < channels && column < view.width ? load(origin + p * view.channel_stride + column) : 0.0f;
-        };
-        out.at(n, p) = pair(value(2 * n), value(2 * n + 1));
-      });
+    this->each_square(view, batch, index, slice, [&](int n, int p, const Lanes* rows) {
+      for (int k = 0; k < lanes; k += 2) put_pairs(&out.at((n + k) / 2, p), rows[k], rows[k + 1]);
     });
   }
   TILEMAMBA_FN static Pair pair(float first, float second) {

@@ -147,7 +147,7 @@ class KokkosBackend : public Backend {
       if (policy.name != offer.policy || policy.schedule != offer.schedule) continue;
       const Plan plan = plan_of(problem, policy, threads());
 #if defined(__AVX512BF16__)
-      if (problem.x == DType::bf16) return std::make_unique<KokkosExecutable<Bf16Worker, Space>>(problem, plan);
+      if (multiplies(problem) == pairs) return std::make_unique<KokkosExecutable<Bf16Worker, Space>>(problem, plan);
 #endif
       return std::make_unique<KokkosExecutable<Worker, Space>>(problem, plan);
     }

@@ -14,23 +14,40 @@
 
 namespace tilemamba::kokkos {
 
+/// Time of a place of a chunk, empty ones included, of one head: in proportion to slope * (P N + rest), the rest being
+/// what is done besides the products with states.
+struct Cost {
+  double slope, rest;
+};
+
 struct Policy {
   std::string_view name;
   Schedule schedule;
   int chunk;                    ///< Q
   int channels;                 ///< the most of a head that a worker holds
   std::int64_t segment_chunks;  ///< chunks of a segment, where a sequence is cut
-  double token_cost;            ///< time per token of a chunk, empty places included, beside that of the first
+  Cost costs[3];                ///< by Multiplies
 };
 
-/// The costs were measured with P 64, N 128 (bench/results); they depend little on the sizes.
+/// What products multiply: fp32 in vectors up to AVX2's, fp32 in those of AVX-512, pairs of bf16 (bf16_worker.hpp).
+enum Multiplies { narrow, wide, pairs };
+
+/// The costs are fits to times on one thread of a Zen 4, N 64 to 512, P 64; bench/results shows what their choices
+/// lose.
 inline constexpr std::array policies = {
-    Policy{"q64", Schedule::fused, 64, 128, 64, 1.0},
-    Policy{"q32", Schedule::fused, 32, 128, 128, 1.05},
-    Policy{"q64", Schedule::staged, 64, 128, 1, 1.25},
-    Policy{"q128", Schedule::staged, 128, 128, 1, 1.25},
-    Policy{"r16", Schedule::recurrent, 16, 128, kernels::whole_sequence, 1.2},
+    Policy{"q64", Schedule::fused, 64, 128, 64, {{1.0, 2450}, {1.0, 1790}, {1.0, 2250}}},
+    Policy{"q32", Schedule::fused, 32, 128, 128, {{1.11, 1100}, {1.06, 1310}, {1.16, 1440}}},
+    Policy{"q64", Schedule::staged, 64, 128, 1, {{1.43, 1130}, {1.41, 1500}, {1.94, 960}}},
+    Policy{"q128", Schedule::staged, 128, 128, 1, {{1.35, 2200}, {1.27, 2540}, {1.50, 1960}}},
+    Policy{"r16", Schedule::recurrent, 16, 128, kernels::whole_sequence, {{1.9, 0}, {1.26, 600}, {2.32, 0}}},
 };
+
+[[nodiscard]] inline Multiplies multiplies([[maybe_unused]] const Problem& problem) {
+#if defined(__AVX512BF16__)
+  if (problem.x == DType::bf16) return pairs;
+#endif
+  return Register<true>::lanes == 16 ? wide : narrow;
+}
 
 /// A problem under a policy.
 struct Plan {
@@ -90,11 +107,13 @@ inline constexpr std::int64_t enough_slices = 16;
   if (problem.options.batch_invariant) return 0;  // nothing but the policy may decide
   const std::int64_t row = problem.packed_sequences ? std::max<std::int64_t>(*problem.packed_sequences, 1) : 1;
   const std::int64_t length = kernels::divide_up(problem.tokens, row);
+  const auto of_state = static_cast<double>(problem.head_dim * problem.state);
   const auto cost = [&](const Policy& policy) {
     const bool fills_chunks = policy.schedule != Schedule::recurrent;
     const std::int64_t places =
         fills_chunks ? kernels::divide_up<std::int64_t>(length, policy.chunk) * policy.chunk : length;
-    return static_cast<double>(places) * policy.token_cost;
+    const Cost& place = policy.costs[multiplies(problem)];
+    return static_cast<double>(places) * place.slope * (of_state + place.rest);
   };
   const auto cheaper = [&](const Policy& a, const Policy& b) { return cost(a) < cost(b); };
   return static_cast<std::size_t>(std::min_element(policies.begin(), policies.end(), cheaper) - policies.begin());

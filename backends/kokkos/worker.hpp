@@ -50,6 +50,8 @@ struct Register<true> {
   static constexpr int rows = 8, columns = 16, lanes = 16, state_rows = 16;
 #elif defined(__AVX__)
   static constexpr int rows = 4, columns = 16, lanes = 8, state_rows = 8;
+#elif defined(__ARM_NEON)
+  static constexpr int rows = 4, columns = 16, lanes = 4, state_rows = 16;
 #else
   static constexpr int rows = 2, columns = 16, lanes = 4, state_rows = 8;
 #endif
@@ -374,15 +376,38 @@ struct Worker {
     const float* from = view.at(unit, head);
     each(out.height, [&](int i) { out.data[i] = from[i]; });
   }
+  /// f(n, p, rows) for each square of a state in memory, the way it lies in a tile: rows[k] holds channels p, p + 1,
+  /// ... of column n + k; zeros outside the state.
+  template <class F>
+  TILEMAMBA_FN void each_square(const tile::StateView& view, std::int64_t batch, std::int64_t index,
+                                const tile::Slice& slice, const F& f) const {
+    constexpr int lanes = Block::lanes;
+    const std::int64_t origin = view.offset(batch, index, slice);
+    const int channels = least(extents.channels, view.channels - slice.channel);
+    with_loads(view.data, view.dtype, [&](const auto& load) {
+      each(extents.state / lanes, extents.channels / lanes, [&](int square_row, int square_column) {
+        const int n = square_row * lanes, p = square_column * lanes;
+        typename Block::Vector rows[lanes] = {};
+        for (int i = 0; i < least(lanes, channels - p); ++i) {
+          const std::int64_t from = origin + (p + i) * view.channel_stride + n;
+          auto* row = reinterpret_cast<float*>(&rows[i]);
+          if (n + lanes <= view.width) {
+            for (int k = 0; k < lanes; ++k) row[k] = load(from + k);
+          } else {
+            for (int k = 0; k < view.width - n; ++k) row[k] = load(from + k);
+          }
+        }
+        turn_square<lanes / 2>(rows);
+        f(n, p, rows);
+      });
+    });
+  }
   TILEMAMBA_FN void get(Transposed<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
                         const tile::Slice& slice) const {
     if (!view.given) return zero(out);
-    const std::int64_t origin = view.offset(batch, index, slice);
-    const int channels = least(out.width, view.channels - slice.channel);
-    with_loads(view.data, view.dtype, [&](const auto& load) {
-      each(view.width, channels, [&](int n, int p) { out.at(n, p) = load(origin + p * view.channel_stride + n); });
+    each_square(view, batch, index, slice, [&](int n, int p, const typename Block::Vector* rows) {
+      for (int k = 0; k < Block::lanes; ++k) lanes_at(&out.at(n + k, p)) = rows[k];
     });
-    pad<float>(out, view.width, channels);
   }
   TILEMAMBA_FN void put(const tile::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
                         const Matrix& in) const {
@@ -394,10 +419,25 @@ struct Worker {
   }
   TILEMAMBA_FN void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
                         const Transposed<P, N>& in) const {
+    constexpr int lanes = Block::lanes;
     const std::int64_t origin = view.offset(batch, index, slice);
     const int channels = least(in.width, view.channels - slice.channel);
     with_stores(view.data, view.dtype, [&](const auto& store) {
-      each(channels, view.width, [&](int p, int n) { store(origin + p * view.channel_stride + n, in.at(n, p)); });
+      each(in.height / lanes, in.width / lanes, [&](int square_row, int square_column) {
+        const int n = square_row * lanes, p = square_column * lanes;
+        typename Block::Vector rows[lanes];
+        for (int k = 0; k < lanes; ++k) rows[k] = lanes_at(&in.at(n + k, p));
+        turn_square<lanes / 2>(rows);
+        for (int i = 0; i < least(lanes, channels - p); ++i) {
+          const std::int64_t to = origin + (p + i) * view.channel_stride + n;
+          const auto* row = reinterpret_cast<const float*>(&rows[i]);
+          if (n + lanes <= view.width) {
+            for (int k = 0; k < lanes; ++k) store(to + k, row[k]);
+          } else {
+            for (int k = 0; k < view.width - n; ++k) store(to + k, row[k]);
+          }
+        }
+      });
     });
   }
   TILEMAMBA_FN void put(const tile::ChunkVectors& view, std::int64_t unit, int head, const Vector<Q>& in) const {
