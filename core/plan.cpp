@@ -290,6 +290,11 @@ class PlanCache {
   std::unordered_map<Key, std::shared_ptr<const Plan::Impl>, KeyHash> plans_;
 };
 
+std::shared_ptr<const Plan::Impl> cached_plan(const Problem& problem, const Choice& choice) {
+  static PlanCache cache;
+  return cache.get({problem, choice, choice.backend.empty() ? environment().backend : std::string()});
+}
+
 /// Memory for one call. CPU memory that was given back is kept for the next call that it suits; a device's is not,
 /// since the work that uses it may still be under way on a stream.
 class Workspace {
@@ -342,11 +347,12 @@ class Workspace {
 
 }  // namespace
 
+Plan Plan::cached(const Problem& problem, const Choice& choice) { return Plan(cached_plan(problem, choice)); }
+
 void scan(const Arguments& arguments, const Options& options, const Choice& choice, void* stream) {
   const Problem problem = Problem::of(arguments, options);
   check_values(problem, arguments);
-  static PlanCache cache;
-  const auto plan = cache.get({problem, choice, choice.backend.empty() ? environment().backend : std::string()});
+  const auto plan = cached_plan(problem, choice);
   const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes);
   run(*plan, arguments, workspace.memory(), stream);
 }
