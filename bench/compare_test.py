@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of compare.py, table.py and the reading of result files."""
+"""Tests of compare.py, table.py, report.py, readme_section.py and the reading of result files."""
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 here = Path(__file__).parent
 A = "tokens/kokkos-openmp/fused/q64/f32/B:1/T:64/H:8/P:64/G:1/N:128"
 B = A.replace("fused/q64", "recurrent/r16")
 AUTOMATIC = A.replace("fused/q64", "automatic")
+STAGED = A.replace("fused", "staged")
 
 
 def run_of(times, threads=2, **more):
@@ -24,6 +27,21 @@ def run_of(times, threads=2, **more):
                      "aggregate_name": "mean", "real_time": 1e9, "time_unit": "us"})
     return {"context": {"cpu_level": "x86-64-v4", "threads": str(threads), "cpu": "a CPU", "host_name": "secret",
                         "executable": "/home/secret"}, "benchmarks": rows} | more
+
+
+def with_roofs(run):
+    """The run with FLOP and bytes of its calls, sgemm (50 GFLOP/s) and copy (10 GB/s)."""
+    for row in run["benchmarks"]:
+        row |= {"flop": 1e6, "bytes": 2e4}
+    roofs = run_of({"sgemm/1024": [40e3], "memory/copy": [20e3]}, int(run["context"]["threads"]))["benchmarks"]
+    return run | {"benchmarks": [row | {"GFLOP/s": 50.0, "GB/s": 10.0} for row in roofs] + run["benchmarks"]}
+
+
+def grid_of(microseconds, name):
+    """{a name of the grid: [microseconds of it]} for two lengths of two states."""
+    start = name.replace("tokens/", "grid/").replace("B:1", "B:4")
+    return {start.replace("T:64", f"T:{T}").replace("N:128", f"N:{N}"): [microseconds * T / 1024]
+            for N in (64, 128) for T in (1024, 2048)}
 
 
 class Scripts(unittest.TestCase):
@@ -116,6 +134,20 @@ class Scripts(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("nowhere.json: cannot be read", error)
         self.assertEqual(self.script("table.py", "nowhere.json")[0], 2)
+        self.assertEqual(self.script("report.py", "nowhere.json", "-o", "nowhere.html")[0], 2)
+
+    def test_names_and_counters_that_are_not_tilemamba_benchs_are_named(self):
+        row = run_of({A: [1]})["benchmarks"][0]
+        for wrong in ({"run_name": "BM_Sort/64"}, {"run_name": A.replace("N:128", "N:many")}, {"run_name": A.replace("/G:1", "")},
+                      {"run_name": "memory/copy"}, {"token_heads/s": None}, {"token_heads/s": 0}, {"flop": "1"},
+                      {"run_name": AUTOMATIC, "label": None}):
+            with self.subTest(wrong=wrong):
+                file = self.file(run_of({}) | {"benchmarks": [row | wrong]})
+                for script in (["table.py", file], ["report.py", file, "-o", str(self.folder / "report.html")]):
+                    code, _, error = self.script(*script)
+                    self.assertEqual(code, 2)
+                    self.assertIn(f"file.json: {wrong.get('run_name', A)}: its name or counters", error)
+        self.assertFalse((self.folder / "report.html").exists())
 
     def test_runs_are_joined_without_what_tells_of_their_user(self):
         one, two = self.file(run_of({A: [8]}, threads=1), "one.json"), self.file(run_of({A: [4]}), "two.json")
@@ -139,6 +171,101 @@ class Scripts(unittest.TestCase):
                       "| shape | M token-heads/s | then | gain |\n|---|---|---|---|\n"
                       "| f32 B 1 T 64 H 8 P 64 G 1 N 128 | 1 | 2 | 2.00 |", output)
         self.assertIn("from f32 to bf16", output)
+
+    def report(self, content, *more):
+        output = self.folder / "report.html"
+        code, _, error = self.script("report.py", self.file(content), "-o", str(output), *more)
+        self.assertEqual(code, 0, error)
+        text = output.read_text(encoding="utf-8")
+        self.assertNotRegex(text, r"https?://|<link|@import|src=", "the page needs something else")
+        pictures = [ElementTree.fromstring(picture) for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+        coordinates = [float(number) for picture in pictures for item in picture.iter() for name in ("x", "y", "cx", "cy", "width")
+                       if (number := item.get(name))]
+        self.assertTrue(all(0 <= number <= 1000 for number in coordinates), "something is drawn outside of its picture")
+        return text
+
+    def test_the_report_has_every_picture(self):
+        grid = grid_of(200, A) | grid_of(300, STAGED)
+        text = self.report({"runs": [with_roofs(run_of({A: [400]}, threads=1)),
+                                     with_roofs(run_of({A: [200], B: [100], AUTOMATIC: [200], **grid}))]})
+        for expected in ("a CPU", "copy: 10 GB/s", "sgemm: 50 GFLOP/s", "5 GFLOP/s at 50 FLOP/byte",
+                         "<title>N 64, T 2048: 1.50 times as fast, with fused/q64</title>",
+                         "speed-up over staged", "f32, 2 threads, x86-64-v4, kokkos-openmp", "100.0 %",
+                         "2 threads, x86-64-v4, kokkos-openmp: 100.0 % in the mean of 1",
+                         # 1e6 FLOP at 50 GFLOP/s take 20 us, 2e4 bytes 2 us; the fastest takes 100 us
+                         "<td>0.1</td>", "<td>0.02</td><td>5.00</td>"):
+            self.assertIn(expected, text)
+
+    def test_the_report_does_without_what_a_file_does_not_have(self):
+        text = self.report(run_of({A: [200]}))
+        for expected in ("no several lengths of the same shape", "no several lengths of the published grid with staged",
+                         "lack the counters flop and bytes", "The planner&#x27;s choices are not in the file"):
+            self.assertIn(expected.replace("&#x27;", "'"), text)
+
+    def test_the_report_of_a_device_with_a_peer(self):
+        names = {name.replace("kokkos-openmp", "cuda-sm90"): time for name, time in grid_of(200, A).items()}
+        rivals = {name.replace("kokkos-openmp/fused/q64", "<rival>/peer"): [3 * time[0]] for name, time in grid_of(200, A).items()}
+        run = run_of(names | rivals)
+        run["context"] = {"device": "a GPU"}
+        run["benchmarks"] = [row | {"error_of_bar": 0.25} for row in run["benchmarks"]]
+        text = self.report(run)
+        for expected in ("tilemamba on a GPU", "speed-up over &lt;rival&gt;", "3.00 times as fast, with fused/q64", "error_of_bar",
+                         "instead of &lt;rival&gt;: 3.00 times as fast (3.00 to 3.00, 4 shapes)", "f32, a GPU, cuda-sm90"):
+            self.assertIn(expected, text)
+        self.assertIn("published grid with staged", self.report(run, "--baseline", "staged"))
+
+    def readme(self, text):
+        path = self.folder / "README.md"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def test_the_section_of_readme(self):
+        sizes = {name.replace("tokens/", "sizes/"): time for name, time in {A: [400], STAGED: [800], AUTOMATIC: [400]}.items()}
+        joined = {"runs": [with_roofs(run_of(sizes, threads=1)),
+                           with_roofs(run_of({name: [time[0] / 2] for name, time in sizes.items()}))]}
+        readme = self.readme("before\n<!-- bench/readme_section.py -->\n<!-- end of bench/readme_section.py -->\nafter\n")
+        results = self.folder / "bench/results"
+        check = ("readme_section.py", "--check", "--readme", str(readme))
+        code, output, _ = self.script(*check)
+        self.assertEqual(code, 77)
+        self.assertIn("no results are committed", output)
+
+        results.mkdir(parents=True)
+        file = self.file(joined, "bench/results/cpu.json")
+        code, _, error = self.script(*check)
+        self.assertEqual(code, 2)
+        self.assertIn("has no section yet", error)
+
+        self.assertEqual(self.script("readme_section.py", file, "--readme", str(readme)), (0, "", ""))
+        text = readme.read_text(encoding="utf-8")
+        for expected in ("before\n<!-- bench/readme_section.py bench/results/cpu.json -->\n", "-->\nafter\n",
+                         "| shape | f32, 1 thread | f32, 2 threads | of sgemm | x floor |",
+                         "| B 1 T 64 H 8 P 64 G 1 N 128 | 1.28 | 2.56 | 0.50 | 10.00 |",
+                         "- 2 threads instead of 1: 2.00 times as fast (2.00 to 2.00, 1 shape)\n",
+                         "`staged`: 2.00 times as fast", "0.0 % slower in the mean, 0.0 % at worst",
+                         "    bench/run_cpu.sh build/release bench/results\n",
+                         "    bench/readme_section.py bench/results/cpu.json "):
+            self.assertIn(expected, text)
+        self.assertNotIn(str(self.folder), text)
+        self.assertEqual(self.script(*check)[0], 0)
+        self.readme(text.replace("2.56", "9.99"))
+        code, _, error = self.script(*check)
+        self.assertEqual(code, 1)
+        self.assertIn("is not what bench/results/cpu.json gives", error)
+        self.script("readme_section.py", file, "--readme", str(readme))
+        self.assertEqual(readme.read_text(encoding="utf-8"), text)
+
+    def test_a_section_that_cannot_be_made_leaves_readme_alone(self):
+        empty = "<!-- bench/readme_section.py -->\n<!-- end of bench/readme_section.py -->"
+        for text, results, reason in (("no markers", run_of({A: [1]}), "lacks the markers"), (empty, "{", "is not JSON"),
+                                      (empty, with_roofs(run_of({})), "holds no results of a backend")):
+            readme = self.readme(text)
+            code, _, error = self.script("readme_section.py", self.file(results), "--readme", str(readme))
+            self.assertEqual(code, 2)
+            self.assertIn(reason, error)
+            self.assertEqual(readme.read_text(encoding="utf-8"), text)
+        self.readme("<!-- bench/readme_section.py gone.json -->\n<!-- end of bench/readme_section.py -->")
+        self.assertEqual(self.script("readme_section.py", "--check", "--readme", str(readme))[0], 2)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,20 @@
 ///
 /// Counters: `bytes` and `flop` (of a call: core/workload.hpp), `GFLOP/s`, `token_heads/s` (B T H per second) and,
 /// where there is a BLAS, `of_sgemm`: the FLOP/s as a share of sgemm's, measured just before on as many threads. The
-/// label of `automatic` is what the planner chose.
+/// label of `automatic` is what the planner chose. `sgemm/1024` (`GFLOP/s`) and `memory/copy` (`GB/s`) are what the
+/// machine can do at best.
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -189,6 +193,31 @@ void add_sgemm() {
       ->UseRealTime();
 }
 
+/// Copies what no cache holds, a share a thread. GB/s: of the bytes read plus the bytes written.
+void add_copy(int threads) {
+  benchmark::RegisterBenchmark("memory/copy",
+                               [threads](State& state) {
+                                 const std::size_t share = (std::size_t{256} << 20) / static_cast<std::size_t>(threads);
+                                 const std::size_t bytes = share * static_cast<std::size_t>(threads);
+                                 const golden::GuardedMemory from(bytes);  // filled, so that all pages are there
+                                 const golden::GuardedMemory to(bytes);
+                                 for (auto iteration : state) {
+                                   std::vector<std::jthread> workers;
+                                   for (int i = 0; i < threads; ++i) {
+                                     const std::size_t begin = static_cast<std::size_t>(i) * share;
+                                     workers.emplace_back([begin, share, &from, &to] {
+                                       std::memcpy(to.data() + begin, from.data() + begin, share);
+                                     });
+                                   }
+                                 }
+                                 const double moved = 2.0 * static_cast<double>(bytes);
+                                 state.counters["bytes"] = moved;
+                                 state.counters["GB/s"] = Counter(moved * 1e-9, Counter::kIsIterationInvariantRate);
+                               })
+      ->Unit(benchmark::kMicrosecond)
+      ->UseRealTime();
+}
+
 void add_cases(Timer& timer, const std::vector<CpuBackend>& measured, std::int64_t max_tokens) {
   for (const workload::Row& row : workload::rows(max_tokens)) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -266,6 +295,7 @@ int run(int argc, char** argv) {
   if (have_blas) benchmark::AddCustomContext("blas", std::string(blas));
   Timer timer;
   add_sgemm();
+  add_copy(threads);
   add_cases(timer, measured, *max_tokens);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

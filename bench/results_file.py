@@ -5,6 +5,8 @@ results_file.py RUN.json...      the runs as one file, on standard output
 
 A run is what Google Benchmark writes. A file of several is {"runs": [run, ...]}. What tells of the machine's user and not of
 the machine (its name, paths) is dropped when runs are joined, and so are means and the like of repetitions.
+
+A run's context says what it ran on: `cpu_level` and `threads`, or `device` where that is no CPU.
 """
 import json
 import statistics
@@ -19,16 +21,23 @@ class BadFile(Exception):
 
 
 def threads_in_words(threads):
-    return "1 thread" if threads == 1 else f"{threads} threads"
+    """'' for 0: a device's."""
+    return "" if threads == 0 else "1 thread" if threads == 1 else f"{threads} threads"
 
 
 class Key(NamedTuple):
-    level: str  # of the CPU's instructions
-    threads: int
+    level: str  # of the CPU's instructions; a device's name
+    threads: int  # 0 on a device
     name: str  # as bench/main.cpp describes it
 
     def __str__(self):
-        return f"{self.level}, {threads_in_words(self.threads)}: {self.name}"
+        return ", ".join(filter(None, (self.level, threads_in_words(self.threads)))) + f": {self.name}"
+
+
+def key_of(context, name):
+    if "device" in context:
+        return Key(str(context["device"]), 0, name)
+    return Key(str(context["cpu_level"]), int(context["threads"]), name)
 
 
 class Result:
@@ -91,7 +100,7 @@ def read(path):
                 name = row["run_name"].removesuffix("/real_time")
                 if row.get("error_occurred"):
                     raise BadFile(f"{path}: {name} failed: {row.get('error_message', 'no word why')}")
-                key = Key(str(context["cpu_level"]), int(context["threads"]), name)
+                key = key_of(context, name)
                 time = row["real_time"] * MICROSECONDS[row["time_unit"]]
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise BadFile(f"{path}: a benchmark or its context lacks what tilemamba_bench writes: {error!r}") from error

@@ -5,10 +5,11 @@
 #   bench/run_cpu.sh BUILD_FOLDER OUTPUT_FOLDER [LEVEL...] [-- ARGUMENT...]
 #
 # LEVEL: levels of instructions, as in TILEMAMBA_CPU_ISA; default: the best that this CPU has. ARGUMENT: for tilemamba_bench, e.g.
-# --benchmark_filter='^(sgemm|sizes|tokens)/'; unless said otherwise there are five repetitions. The machine should have nothing
-# else to do. bench/table.py prints the file, bench/compare.py compares two.
+# --benchmark_filter='^(sgemm|memory|sizes|tokens)/'; unless said otherwise there are five repetitions. The machine should
+# have nothing else to do. bench/report.py makes a page with pictures of the file, bench/table.py tables, bench/compare.py
+# compares two.
 set -euo pipefail
-[[ $# -ge 2 ]] || { sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[[ $# -ge 2 ]] || { sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 here=$(dirname "${BASH_SOURCE[0]}")
 program=$1/bin/tilemamba_bench
 output=$2

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import results_file
 
+COUNTERS = ("GFLOP/s", "of_sgemm", "flop", "bytes")  # which a file may lack
 SETS = {"sizes": "One sequence", "tokens": "Short and long sequences", "models": "Models", "grid": "The published grid"}
 
 
@@ -27,6 +28,13 @@ class Shape(NamedTuple):
         return f"{self.dtype} {self.model} {self.sizes}".replace("  ", " ")
 
 
+    @property
+    def size(self):
+        """{"B": batch, "T": tokens, ...}"""
+        words = self.sizes.split()
+        return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+
+
 class Place(NamedTuple):
     level: str
     backend: str
@@ -34,35 +42,82 @@ class Place(NamedTuple):
     set: str
 
     def __str__(self):
-        return f"{SETS.get(self.set, self.set)}: {self.backend}, {results_file.threads_in_words(self.threads)}, {self.level}"
+        where = ", ".join(filter(None, (self.backend, results_file.threads_in_words(self.threads), self.level)))
+        return f"{SETS.get(self.set, self.set)}: {where}"
+
+
+class Measured(NamedTuple):
+    contexts: list
+    places: dict  # {place: {shape: {schedule: result}}}
+    peers: dict  # {(level, threads, set, shape): {peer: result}}
+    sgemm: dict  # {(level, threads): GFLOP/s}
+    copy: dict  # {(level, threads): GB/s}, bytes read and written
 
 
 def parse(name):
-    """(set, backend, schedule, shape); the schedule with its policy."""
+    """(set, backend, schedule, shape); the schedule with its policy. A peer is a backend whose schedule is `peer`."""
     set_name, backend, *rest = name.split("/")
     sizes = [part for part in rest if ":" in part]
     words = [part for part in rest if ":" not in part]
-    schedule_parts = 1 if words[0] == "automatic" else 2
+    schedule_parts = 1 if words[0] in ("automatic", "peer") else 2
     dtype, *model = words[schedule_parts:]
     return set_name, backend, "/".join(words[:schedule_parts]), Shape(dtype, "".join(model), " ".join(sizes).replace(":", " "))
 
 
-def collect(results):
-    """{place: {shape: {schedule: result}}}, and {(level, threads): result} of sgemm."""
-    places, sgemm = {}, {}
+def load(path):
+    """@raise results_file.BadFile also for names and counters that are not those of tilemamba_bench."""
+    contexts, results = results_file.read(path)
+    measured = Measured(contexts, {}, {}, {}, {})
     for key, result in results.items():
-        if key.name.startswith("sgemm/"):
-            sgemm[key.level, key.threads] = result
-            continue
-        set_name, backend, schedule, shape = parse(key.name)
-        place = Place(key.level, backend, key.threads, set_name)
-        places.setdefault(place, {}).setdefault(shape, {})[schedule] = result
-    return places, sgemm
+        machine = key.level, key.threads
+        try:
+            if key.name.startswith("sgemm/"):
+                measured.sgemm[machine] = float(result.row["GFLOP/s"])
+            elif key.name == "memory/copy":
+                measured.copy[machine] = float(result.row["GB/s"])
+            else:
+                set_name, backend, schedule, shape = parse(key.name)
+                if list(shape.size) != list("BTHPGN"):
+                    raise ValueError(shape.sizes)
+                if not result.row["token_heads/s"] > 0:
+                    raise ValueError(result.row["token_heads/s"])
+                sum(result.row.get(counter, 0) for counter in COUNTERS)  # are numbers
+                if schedule == "peer":
+                    measured.peers.setdefault((*machine, set_name, shape), {})[backend] = result
+                    continue
+                if schedule == "automatic":
+                    result.row["label"].split("/")
+                place = Place(key.level, backend, key.threads, set_name)
+                measured.places.setdefault(place, {}).setdefault(shape, {})[schedule] = result
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise results_file.BadFile(f"{path}: {key.name}: its name or counters are not tilemamba_bench's: {error!r}") from error
+    return measured
+
+
+def figures(value):
+    """Three of them, without an exponent."""
+    return f"{float(f'{value:.3g}'):.15g}"
 
 
 def rate(result):
     """Million token-heads a second; the counter is a total a second, so it goes with the row's own time."""
     return result.row["token_heads/s"] * 1e-6
+
+
+def work_of(result):
+    """(FLOP, bytes) of a call; None if the file does not tell."""
+    flop, moved = result.row.get("flop", 0), result.row.get("bytes", 0)
+    return (flop, moved) if flop > 0 and moved > 0 else None
+
+
+def floor(measured, machine, result):
+    """The least possible microseconds of a call: its FLOP at sgemm's rate or its bytes at the copy's. None if not known."""
+    work, peak, copy = work_of(result), measured.sgemm.get(machine), measured.copy.get(machine)
+    return max(work[0] / peak, work[1] / copy) * 1e-3 if work and peak and copy else None
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def fastest(schedules):
@@ -88,7 +143,7 @@ def markdown(header, rows):
 def print_set(place, shapes, sgemm):
     print(f"### {place}\n")
     if (place.level, place.threads) in sgemm:
-        print(f"sgemm: {sgemm[place.level, place.threads].row['GFLOP/s']:.0f} GFLOP/s\n")
+        print(f"sgemm: {sgemm[place.level, place.threads]:.0f} GFLOP/s\n")
     columns = sorted({name for schedules in shapes.values() for name in schedules}, key=lambda name: (name == "automatic", name))
     rows, losses = [], []
     for shape, schedules in sorted(shapes.items(), key=lambda item: item[0].dtype != "f32"):
@@ -105,7 +160,7 @@ def print_set(place, shapes, sgemm):
         rows.append(row)
     markdown(["shape", *columns, "planner", "its loss", "GFLOP/s", "of sgemm"], rows)
     if losses:
-        mean = math.exp(sum(map(math.log, losses)) / len(losses))
+        mean = geometric_mean(losses)
         print(f"The planner's loss: {(mean - 1) * 100:.1f} % in the mean, {(max(losses) - 1) * 100:.1f} % at worst.\n")
 
 
@@ -123,7 +178,7 @@ def main():
         print(__doc__)
         return 0 if sys.argv[1:] == ["--help"] else 2
     try:
-        contexts, results = results_file.read(sys.argv[1])
+        contexts, places, _, sgemm, _ = load(sys.argv[1])
     except results_file.BadFile as error:
         print(f"table.py: {error}", file=sys.stderr)
         return 2
@@ -132,7 +187,6 @@ def main():
         if values:
             print(f"- {key}: {', '.join(values if key != 'date' else values[:1])}")
     print("\n## Million token-heads a second\n")
-    places, sgemm = collect(results)
     for place, shapes in places.items():
         print_set(place, shapes, sgemm)
 

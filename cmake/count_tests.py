@@ -3,7 +3,8 @@
 
 count_tests.py CTEST_REPORT FOLDER
 
-CTEST_REPORT is what ctest --output-junit wrote. A test whose program left a report FOLDER/<test>.xml counts as the cases in it.
+CTEST_REPORT is what ctest --output-junit wrote. A test whose program left a report FOLDER/<test>.xml, GoogleTest's or pytest's, counts
+as the cases in it.
 """
 import sys
 import xml.etree.ElementTree as tree
@@ -17,20 +18,20 @@ def reason(text):
 
 
 def cases_of(report):
-    """(name, outcome, reason) for each case of a GoogleTest report; nothing if the program did not live to write it."""
+    """(name, outcome, reason) for each case of a report; nothing if the program did not live to write it."""
     try:
         suites = tree.parse(report).getroot()
     except (OSError, tree.ParseError):
         return []
     found = []
     for case in suites.iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name')}"
+        name = f"{case.get('classname')}.{case.get('name')}".strip(".")
         skipped = case.find("skipped")
-        if case.find("failure") is not None:
+        if case.find("failure") is not None or case.find("error") is not None:
             found.append((name, "failed", ""))
         elif skipped is not None:
-            found.append((name, "skipped", reason(skipped.get("message"))))
-        elif case.get("status") == "run":
+            found.append((name, "skipped", reason(skipped.text or skipped.get("message"))))
+        elif case.get("status", "run") == "run":  # pytest gives none
             found.append((name, "passed", ""))
     return found
 

@@ -336,7 +336,7 @@ function(_tilemamba_examine_installed_kokkos spaces folder reason)
     file(REMOVE_RECURSE "${probe}")
     # Handed over in a file, since a list does not survive a command line.
     set(settings "set(SPACES [==[${spaces}]==] CACHE STRING \"\")\n")
-    foreach(variable IN ITEMS CMAKE_CXX_COMPILER CMAKE_CXX_FLAGS CMAKE_PREFIX_PATH Kokkos_DIR Kokkos_ROOT)
+    foreach(variable IN ITEMS CMAKE_TOOLCHAIN_FILE CMAKE_CXX_COMPILER CMAKE_CXX_FLAGS CMAKE_PREFIX_PATH Kokkos_DIR Kokkos_ROOT)
       if(${variable})
         string(APPEND settings "set(${variable} [==[${${variable}}]==] CACHE STRING \"\")\n")
       endif()

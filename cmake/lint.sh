@@ -5,7 +5,9 @@
 #   lint.sh kernels            the algorithm's text knows no vendor and no preprocessor condition, and includes core only
 #   lint.sh environment        one file reads the environment
 #   lint.sh format             clang-format would change nothing ($CLANG_FORMAT, or the one on PATH)
+#   lint.sh c_symbols LIBRARY  the C functions that the library shows are those of core/c_symbols.txt and of tilemamba.h
 #   lint.sh symbols LIBRARY MODULE...    the shared objects show what they should and nothing else
+#   lint.sh baseline OBJECT... compiled for x86-64, no instruction works on the wider registers or is coded as AVX has it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,9 +21,9 @@ skip() {
   printf '\n*** SKIPPED: %s ***\n\n' "$1" >&2
   exit 77
 }
-# The C++ files of the given folders (tracked or not), one a line.
+# The C and C++ files of the given folders (tracked or not), one a line.
 sources() {
-  find "$@" -type f \( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.hip' \) | sort
+  find "$@" -type f \( -name '*.c' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.hip' \) | sort
 }
 # grep over a list of files on standard input, as FILE:LINE:TEXT; finding nothing is no failure.
 search() {
@@ -67,7 +69,7 @@ check_format() {
   version=$("$tool" --version | sed -nE 's/.*version ([0-9]+)\..*/\1/p')
   # Versions differ in small ways. The tree follows 14, that of Debian 12; a newer one may find fault with lines that 14 wants so.
   ((version >= 14)) || skip "clang-format is version $version; 14 or later is needed to check the formatting"
-  if ! found=$(sources core backends kernels tests bench | xargs -d '\n' -r "$tool" --style=file --dry-run -Werror 2>&1); then
+  if ! found=$(sources core backends kernels python tests bench examples | xargs -d '\n' -r "$tool" --style=file --dry-run -Werror 2>&1); then
     complain "clang-format $version would change these lines (clang-format -i FILE does)" \
       "$(grep -E '(error|warning):' <<<"$found" | head -n 40)"
     ((version == 14)) || printf 'lint: the tree follows clang-format 14, this is %s\n' "$version" >&2
@@ -75,31 +77,56 @@ check_format() {
 }
 
 check_symbols() {
-  command -v nm >/dev/null || skip "nm is not installed, so the symbols were not checked"
+  local nm=${NM:-nm}
+  command -v "$nm" >/dev/null || skip "$nm is not installed, so the symbols were not checked"
   local library=$1 object found
   shift
   for object in "$@"; do
-    found=$(nm -D --defined-only --format=posix "$object" | awk '{ print $1 }')
+    found=$("$nm" -D --defined-only --format=posix "$object" | awk '{ print $1 }')
     [[ $found == tilemamba_backend_module ]] || complain "$object must show tilemamba_backend_module only; it shows" "$found"
   done
   if [[ $library =~ \.so\.([0-9]+\.[0-9]+) ]]; then
     # Anything else that is shown could collide with an application's own symbol of that name.
     local version="TILEMAMBA_${BASH_REMATCH[1]}"
-    found=$(nm -D --defined-only --with-symbol-versions --format=posix "$library" | awk '{ print $1 }' |
+    found=$("$nm" -D --defined-only --with-symbol-versions --format=posix "$library" | awk '{ print $1 }' |
       grep -vE "^(_ZN|_ZNK|_ZT[ISV]N)9tilemamba.*@@$version\$|^tilemamba_[a-z0-9_]+@@$version\$|^$version(@@$version)?\$" || true)
     [[ -z $found ]] || complain "$library must show symbols of namespace tilemamba and tilemamba_* only, as $version; it shows" "$found"
-    nm -D --defined-only --with-symbol-versions "$library" | grep -qE "9tilemamba.*@@$version\$" ||
+    "$nm" -D --defined-only --with-symbol-versions "$library" | grep -qE "9tilemamba.*@@$version\$" ||
       complain "$library must show its interface as $version; it shows" "nothing"
   fi
 }
 
+check_c_symbols() {
+  local nm=${NM:-nm}
+  command -v "$nm" >/dev/null || skip "$nm is not installed, so the symbols were not checked"
+  local wanted found
+  wanted=$(<core/c_symbols.txt)
+  if [[ $1 == *.so* ]]; then
+    found=$("$nm" -D --defined-only --format=posix "$1" | sed -nE 's/^(tilemamba_[a-z0-9_]+)[@ ].*/\1/p' | LC_ALL=C sort)
+    [[ $found == "$wanted" ]] || complain "$1 must show the C functions of core/c_symbols.txt; the difference" "$(diff <(echo "$wanted") <(echo "$found"))"
+  fi
+  found=$(grep -v '^typedef' core/include/tilemamba/tilemamba.h | sed -nE 's/^TILEMAMBA_EXPORT .*(tilemamba_[a-z0-9_]+)\(.*/\1/p' | LC_ALL=C sort)
+  [[ $found == "$wanted" ]] || complain "tilemamba.h must declare the C functions of core/c_symbols.txt; the difference" "$(diff <(echo "$wanted") <(echo "$found"))"
+}
+
+check_baseline() {
+  command -v objdump >/dev/null || skip "objdump is not installed, so the instructions were not checked"
+  local object found
+  for object in "$@"; do
+    found=$(objdump -d --no-show-raw-insn "$object" | grep -E $'%[yz]mm|\tv[a-z0-9]+ .*%xmm' | head -n 5 || true)
+    [[ -z $found ]] || complain "$object is for every x86-64 and has instructions of AVX" "$found"
+  done
+}
+
 case ${1:-} in
+  c_symbols) shift && check_c_symbols "$@" ;;
   kernels) check_kernels ;;
   environment) check_environment ;;
   format) check_format ;;
   symbols) shift && check_symbols "$@" ;;
+  baseline) shift && check_baseline "$@" ;;
   *)
-    sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

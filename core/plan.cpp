@@ -316,6 +316,12 @@ class PlanCache {
   std::unordered_map<Key, std::shared_ptr<const Plan::Impl>, KeyHash> plans_;
 };
 
+std::shared_ptr<const Plan::Impl> cached_plan(const Problem& problem, const Choice& choice) {
+  static PlanCache cache;
+  const Environment env = environment();
+  return cache.get({problem, choice, env.backend + '\n' + env.tuning_cache});
+}
+
 /// Memory for one call. CPU memory that was given back is kept for the next call that it suits; a device's is not,
 /// since the work that uses it may still be under way on a stream.
 class Workspace {
@@ -368,12 +374,12 @@ class Workspace {
 
 }  // namespace
 
+Plan Plan::cached(const Problem& problem, const Choice& choice) { return Plan(cached_plan(problem, choice)); }
+
 void scan(const Arguments& arguments, const Options& options, const Choice& choice, void* stream) {
   const Problem problem = Problem::of(arguments, options);
   check_values(problem, arguments);
-  static PlanCache cache;
-  const Environment env = environment();
-  const auto plan = cache.get({problem, choice, env.backend + '\n' + env.tuning_cache});
+  const auto plan = cached_plan(problem, choice);
   const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes);
   run(*plan, arguments, workspace.memory(), stream);
 }

@@ -221,7 +221,7 @@ std::vector<std::string> run_again(const std::string& environment, const std::st
     ADD_FAILURE() << "this program's own file cannot be found";
     return {};
   }
-  const std::string command = environment + " '" + self.data() +
+  const std::string command = environment + " " TILEMAMBA_TEST_EMULATOR " '" + self.data() +
                               "' --gtest_color=no --gtest_also_run_disabled_tests '--gtest_filter=" + filter + "'";
   std::FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) {

@@ -60,7 +60,7 @@ class CommandLine : public testing::Test {
 
   /// Runs the executable; words are quoted for the shell, whose redirections keep the two outputs apart.
   Outcome tilemamba(const std::vector<std::string>& words, const std::string& redirect_out = "") const {
-    std::string command = "'" TILEMAMBA_EXECUTABLE "'";
+    std::string command = TILEMAMBA_TEST_EMULATOR " '" TILEMAMBA_EXECUTABLE "'";
     for (const std::string& word : words) command += " '" + word + "'";
     const std::string out = redirect_out.empty() ? path("stdout") : redirect_out;
     const int status = std::system((command + " >'" + out + "' 2>'" + path("stderr") + "'").c_str());

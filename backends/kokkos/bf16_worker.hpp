@@ -212,16 +212,14 @@ struct Bf16Worker : Worker<Space> {
                         const tile::Slice& slice) const {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
     const auto* from = static_cast<const Half*>(view.data) + origin;
-    const int width = least(2 * out.width, view.width - slice.channel);
+    const int width = least(out.width, view.width - slice.channel);
     this->each((tokens.count + 1) / 2, [&](int i) {
       const Half* const first = from + 2 * i * view.token_stride;
-      for (int row = 0; row < 2; ++row) {
-        this->fetch_soon(view, origin + (2 * out.height + 2 * i + row) * view.token_stride, width);
-      }
-      if (2 * i + 1 < tokens.count) return stack(out, i, first, first + view.token_stride, least(out.width, width));
-      for (int p = 0; p < least(out.width, width); ++p) out.at(i, p).bits = first[p];
+      if (2 * i + 1 < tokens.count) return stack(out, i, first, first + view.token_stride, width);
+      for (int p = 0; p < width; ++p) out.at(i, p).bits = first[p];
     });
-    this->template pad<Pair>(out, (tokens.count + 1) / 2, least(out.width, width));
+    this->template pad<Pair>(out, (tokens.count + 1) / 2, width);
+    this->fetch_soon(view, origin + 2 * out.height * view.token_stride, tokens.count, width);
   }
   /// Row i of words from two rows of numbers.
   TILEMAMBA_FN static void stack(const Pairs& out, int i, const Half* first, const Half* second, int width) {

@@ -5,7 +5,7 @@
 /// Every tile is an array in the team's scratch memory, rows padded to whole vectors. On a CPU a team is one thread,
 /// its loops run over vectors, and the tiles of a block stay in the core's cache; on a GPU the same loops are spread
 /// over the team's threads. All arithmetic is fp32, whatever the tensors hold: they are converted tile by tile, on the
-/// way in and out.
+/// way in and out. (Where a CPU multiplies bf16 itself, bf16_worker.hpp derives from this one.)
 ///
 /// States, and operands made of them, are kept transposed (n outside, p inside): then every one of the four products
 /// has an innermost loop over contiguous columns, and only B is needed both ways round.
@@ -50,6 +50,8 @@ struct Register<true> {
   static constexpr int rows = 8, columns = 16, lanes = 16, state_rows = 16;
 #elif defined(__AVX__)
   static constexpr int rows = 4, columns = 16, lanes = 8, state_rows = 8;
+#elif defined(__ARM_NEON)
+  static constexpr int rows = 4, columns = 16, lanes = 4, state_rows = 16;
 #else
   static constexpr int rows = 2, columns = 16, lanes = 4, state_rows = 8;
 #endif
@@ -334,22 +336,22 @@ struct Worker {
     const std::int64_t origin = view.offset(tokens, slice.head, slice.channel);
     const int width = least(out.width, view.width - slice.channel);
     with_loads(view.data, view.dtype, [&](const auto& load) {
-      each(tokens.count, [&](int i) {
-        const std::int64_t row = origin + i * view.token_stride;
-        fetch_soon(view, row + out.height * view.token_stride, width);
-        for (int j = 0; j < width; ++j) out.at(i, j) = load(row + j);
-      });
+      each(tokens.count, width, [&](int i, int j) { out.at(i, j) = load(origin + i * view.token_stride + j); });
     });
     pad<float>(out, tokens.count, width);
+    fetch_soon(view, origin + out.height * view.token_stride, tokens.count, width);
   }
   /// What the next chunk needs is on its way while this one is computed: rows of one head are far apart, and no
   /// hardware guesses them.
-  TILEMAMBA_FN static void fetch_soon(const tile::TokenView& view, std::int64_t element, int width) {
+  TILEMAMBA_FN static void fetch_soon(const tile::TokenView& view, std::int64_t element, int height, int width) {
     if constexpr (on_host) {
       const auto size = static_cast<std::uintptr_t>(size_of(view.dtype));
-      const auto from = reinterpret_cast<std::uintptr_t>(view.data) + static_cast<std::uintptr_t>(element) * size;
-      for (std::uintptr_t byte = 0; byte < static_cast<std::uintptr_t>(width) * size; byte += 64) {
-        __builtin_prefetch(reinterpret_cast<const void*>(from + byte));
+      const std::uintptr_t bytes = static_cast<std::uintptr_t>(width) * size;
+      auto row = reinterpret_cast<std::uintptr_t>(view.data) + static_cast<std::uintptr_t>(element) * size;
+      for (int i = 0; i < height; ++i, row += static_cast<std::uintptr_t>(view.token_stride) * size) {
+        for (std::uintptr_t byte = 0; byte < bytes; byte += 64) {
+          __builtin_prefetch(reinterpret_cast<const void*>(row + byte));
+        }
       }
     }
   }

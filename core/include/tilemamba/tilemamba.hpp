@@ -23,6 +23,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tilemamba/dtype.hpp>
@@ -212,6 +213,10 @@ class TILEMAMBA_EXPORT Plan {
   /// @throws Error if the problem is wrong, or nothing can run it as `choice` asks: then with every candidate's reason.
   explicit Plan(const Problem& problem, const Choice& choice = {});
 
+  /// The plan that `scan` uses: from a cache that is safe under threads, made when it is first asked for.
+  /// @throws Error as the constructor.
+  [[nodiscard]] static Plan cached(const Problem& problem, const Choice& choice = {});
+
   [[nodiscard]] const Problem& problem() const noexcept;
   [[nodiscard]] std::string_view backend() const noexcept;
   [[nodiscard]] Schedule schedule() const noexcept;
@@ -230,6 +235,8 @@ class TILEMAMBA_EXPORT Plan {
   struct Impl;
 
  private:
+  explicit Plan(std::shared_ptr<const Impl> impl) noexcept : impl_(std::move(impl)) {}
+
   std::shared_ptr<const Impl> impl_;
 };
 

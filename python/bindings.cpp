@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension under the Python package: arrays in, C++ calls, errors out. What can be said in Python is in
+// python/tilemamba/.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <tilemamba/tilemamba.hpp>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tilemamba {
+namespace {
+
+std::string text(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
+
+[[noreturn]] void type_error(const std::string& message) { throw nb::type_error(message.c_str()); }
+
+// ------------------------------------------------------------------------------------------------------------- arrays
+
+/// The types of elements, as Python's frameworks call them.
+struct NamedDType {
+  const char* name;
+  DType dtype;
+  nb::dlpack::dtype_code code;
+  int bits;
+};
+constexpr std::array<NamedDType, 4> dtypes{{{"float32", DType::f32, nb::dlpack::dtype_code::Float, 32},
+                                            {"float16", DType::f16, nb::dlpack::dtype_code::Float, 16},
+                                            {"bfloat16", DType::bf16, nb::dlpack::dtype_code::Bfloat, 16},
+                                            {"int32", DType::i32, nb::dlpack::dtype_code::Int, 32}}};
+
+[[noreturn]] void refuse_dtype(const char* name, const std::string& dtype) {
+  type_error(std::string(name) + " has dtype " + dtype + "; it must be float32, float16, bfloat16 or int32");
+}
+
+[[noreturn]] void refuse_device(const char* name, const std::string& device) {
+  type_error(std::string(name) + " is on " + device + "; it must be on the CPU or on a GPU of CUDA or ROCm");
+}
+
+/// Extents beyond max_rank are left out: no tensor may have so many, and the library says so.
+template <class At>
+void set_extents(MutableTensor& tensor, std::size_t rank, At&& at) {
+  tensor.rank = static_cast<int>(rank);
+  for (std::size_t d = 0; d < std::min(rank, std::size_t{max_rank}); ++d)
+    std::tie(tensor.shape[d], tensor.strides[d]) = at(d);
+}
+
+/// A name that Python need not make again for each look-up.
+nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+
+/// What is asked of PyTorch, in a program that has loaded it.
+struct Torch {
+  nb::object tensor;
+  std::array<nb::object, dtypes.size()> dtype_of;
+  DeviceKind gpu = DeviceKind::cuda;
+  // Attributes of tensors.
+  nb::object dtype = interned("dtype"), shape = interned("shape"), stride = interned("stride"),
+             data_ptr = interned("data_ptr"), is_cuda = interned("is_cuda"), is_cpu = interned("is_cpu"),
+             get_device = interned("get_device");
+};
+
+const Torch* torch() {
+  // Never destroyed: the interpreter may be gone by then.
+  static const Torch* found = nullptr;
+  static PyObject* const modules = nb::module_::import_("sys").attr("modules").inc_ref().ptr();
+  if (found != nullptr) return found;
+  const nb::object module = nb::borrow(PyDict_GetItemString(modules, "torch"));
+  if (!module.is_valid() || !nb::hasattr(module, "Tensor")) return nullptr;
+  auto* made = new Torch{module.attr("Tensor"), {}};
+  if (!module.attr("version").attr("hip").is_none()) made->gpu = DeviceKind::hip;
+  for (std::size_t i = 0; i < dtypes.size(); ++i) made->dtype_of[i] = module.attr(dtypes[i].name);
+  return found = made;
+}
+
+/// Reads the arrays of one call, of any framework, and keeps alive what they need.
+class Arrays {
+ public:
+  MutableTensor read(const char* name, const nb::object& object, bool is_output = false) {
+    return torch_ != nullptr && nb::isinstance(object, torch_->tensor) ? read_torch(name, object)
+                                                                       : read_dlpack(name, object, is_output);
+  }
+
+ private:
+  /// By attributes: a tensor's __dlpack__ is Python code that costs more than a whole call may.
+  MutableTensor read_torch(const char* name, const nb::object& object) const {
+    const Torch& torch = *torch_;
+    MutableTensor tensor;
+    const nb::object dtype = object.attr(torch.dtype);
+    const auto* known = std::find_if(torch.dtype_of.begin(), torch.dtype_of.end(),
+                                     [&](const nb::object& candidate) { return candidate.is(dtype); });
+    if (known == torch.dtype_of.end()) refuse_dtype(name, text(dtype));
+    tensor.dtype = dtypes[static_cast<std::size_t>(known - torch.dtype_of.begin())].dtype;
+    if (nb::cast<bool>(object.attr(torch.is_cuda))) {
+      tensor.device = {torch.gpu, nb::cast<int>(object.attr(torch.get_device)())};
+    } else if (!nb::cast<bool>(object.attr(torch.is_cpu))) {
+      refuse_device(name, text(object.attr("device")));
+    }
+    const nb::tuple shape = nb::borrow<nb::tuple>(object.attr(torch.shape));
+    const nb::tuple strides = nb::borrow<nb::tuple>(object.attr(torch.stride)());
+    set_extents(tensor, shape.size(), [&](std::size_t d) {
+      return std::pair(nb::cast<std::int64_t>(shape[d]), nb::cast<std::int64_t>(strides[d]));
+    });
+    tensor.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr(torch.data_ptr)()));
+    return tensor;
+  }
+
+  MutableTensor read_dlpack(const char* name, const nb::object& object, bool is_output, bool bits_of_bf16 = false) {
+    nb::ndarray<nb::ro> array;
+    if (nb::ndarray<> writable; is_output && nb::try_cast(object, writable)) {
+      array = nb::ndarray<nb::ro>(writable);
+    } else if (!nb::try_cast(object, array)) {
+      const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+      const std::string dtype_name = dtype.is_none() ? "" : text(dtype);
+      // NumPy does not export the dtype that ml_dtypes adds to it, but its bits.
+      if (dtype_name == "bfloat16" && nb::hasattr(object, "view"))
+        return read_dlpack(name, object.attr("view")("uint16"), is_output, true);
+      type_error(std::string(name) + " is a " + text(object.type().attr("__name__")) +
+                 (dtype_name.empty() ? "" : " of dtype " + dtype_name) +
+                 "; it must be an array that DLPack can hand over, of float32, float16, bfloat16 or int32");
+    } else if (is_output) {
+      throw nb::value_error((std::string(name) + " cannot be written to; it is an output").c_str());
+    }
+    keep_.push_back(array);
+
+    MutableTensor tensor;
+    const auto* known = std::find_if(dtypes.begin(), dtypes.end(), [&](const NamedDType& d) {
+      return static_cast<std::uint8_t>(d.code) == array.dtype().code && d.bits == array.dtype().bits &&
+             array.dtype().lanes == 1;
+    });
+    if (known == dtypes.end() && !bits_of_bf16) refuse_dtype(name, text(object.attr("dtype")));
+    tensor.dtype = bits_of_bf16 ? DType::bf16 : known->dtype;
+    switch (array.device_type()) {
+      case nb::device::cpu::value:
+      case nb::device::cuda_host::value:
+      case nb::device::rocm_host::value:
+        break;
+      case nb::device::cuda::value:
+      case nb::device::cuda_managed::value:
+        tensor.device = {DeviceKind::cuda, array.device_id()};
+        break;
+      case nb::device::rocm::value:
+        tensor.device = {DeviceKind::hip, array.device_id()};
+        break;
+      default:
+        refuse_device(name, "a device of DLPack's kind " + std::to_string(array.device_type()));
+    }
+    set_extents(tensor, array.ndim(), [&](std::size_t d) {
+      return std::pair(static_cast<std::int64_t>(array.shape(d)), static_cast<std::int64_t>(array.stride(d)));
+    });
+    tensor.data = const_cast<void*>(static_cast<const void*>(array.data()));
+    return tensor;
+  }
+
+  const Torch* const torch_ = torch();
+  std::deque<nb::ndarray<nb::ro>> keep_;
+};
+
+// ------------------------------------------------------------------------------------------------------------- calls
+
+/// @param workspace called with a number, returns an array of so many int32 on the tensors' device; None: the library
+/// finds the memory.
+/// @param check_values also those of cu_seqlens in a device's memory.
+void call(const nb::object& x, const nb::object& dt, const nb::object& A, const nb::object& B, const nb::object& C,
+          const nb::object& D, const nb::object& z, const nb::object& dt_bias, const nb::object& initial_states,
+          const nb::object& seq_idx, const nb::object& cu_seqlens, const nb::object& y, const nb::object& final_states,
+          const nb::object& chunk_states, bool dt_softplus, float dt_min, float dt_max, std::int64_t chunk_size,
+          std::int64_t chunk_states_every, bool batch_invariant, bool allow_tf32, const std::string& backend,
+          const std::string& schedule, const std::string& policy, std::uintptr_t stream, const nb::object& workspace,
+          bool check_values) {
+  Arrays arrays;
+  Arguments a;
+  const auto optional = [&](const char* name, const nb::object& object, auto& to, bool is_output = false) {
+    if (!object.is_none()) to = arrays.read(name, object, is_output);
+  };
+  a.x = arrays.read("x", x);
+  a.dt = arrays.read("dt", dt);
+  a.A = arrays.read("A", A);
+  a.B = arrays.read("B", B);
+  a.C = arrays.read("C", C);
+  optional("D", D, a.D);
+  optional("z", z, a.z);
+  optional("dt_bias", dt_bias, a.dt_bias);
+  optional("initial_states", initial_states, a.initial_states);
+  optional("seq_idx", seq_idx, a.seq_idx);
+  optional("cu_seqlens", cu_seqlens, a.cu_seqlens);
+  a.y = arrays.read("y", y, true);
+  optional("final_states", final_states, a.final_states, true);
+  optional("chunk_states", chunk_states, a.chunk_states, true);
+  const Options options{.dt_softplus = dt_softplus,
+                        .dt_min = dt_min,
+                        .dt_max = dt_max,
+                        .chunk_size = chunk_size,
+                        .chunk_states_every = chunk_states_every,
+                        .batch_invariant = batch_invariant,
+                        .allow_tf32 = allow_tf32};
+  const Choice choice{backend, schedule_named(schedule), policy};
+  auto* const on_stream = reinterpret_cast<void*>(stream);
+
+  std::optional<Plan> plan;
+  nb::object memory;
+  void* address = nullptr;
+  if (!workspace.is_none()) {
+    plan = Plan::cached(Problem::of(a, options), choice);
+    if (plan->workspace_bytes() > 0) {
+      memory = workspace((plan->workspace_bytes() + 3) / 4);
+      address = arrays.read("the workspace", memory, true).data;
+    }
+  }
+  const nb::gil_scoped_release others_may_run;
+  if (check_values) validate(a, options);
+  if (plan) {
+    plan->execute(a, address, plan->workspace_bytes(), on_stream);
+  } else {
+    scan(a, options, choice, on_stream);
+  }
+}
+
+/// (name, family, can_run, reason, devices) of each.
+nb::list list_backends() {
+  nb::list result;
+  for (const BackendInfo& b : backends())
+    result.append(nb::make_tuple(b.name, b.family, b.can_run, b.reason, nb::cast(b.devices)));
+  return result;
+}
+
+void translate(const std::exception_ptr& exception, void*) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    PyObject* type = PyExc_RuntimeError;
+    switch (error.code()) {
+      case ErrorCode::invalid_argument:
+      case ErrorCode::unsupported:
+      case ErrorCode::no_backend:
+        type = PyExc_ValueError;
+        break;
+      case ErrorCode::out_of_memory:
+        type = PyExc_MemoryError;
+        break;
+      default:
+        break;
+    }
+    PyErr_SetString(type, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace tilemamba
+
+NB_MODULE(_core, module) {
+  using namespace tilemamba;
+  nb::register_exception_translator(translate);
+  module.def("version", [] { return std::string(version()); });
+  module.def("backends", list_backends);
+  module.def("call", call, "x"_a, "dt"_a, "A"_a, "B"_a, "C"_a, "D"_a.none(), "z"_a.none(), "dt_bias"_a.none(),
+             "initial_states"_a.none(), "seq_idx"_a.none(), "cu_seqlens"_a.none(), "y"_a, "final_states"_a.none(),
+             "chunk_states"_a.none(), "dt_softplus"_a, "dt_min"_a, "dt_max"_a, "chunk_size"_a, "chunk_states_every"_a,
+             "batch_invariant"_a, "allow_tf32"_a, "backend"_a, "schedule"_a, "policy"_a, "stream"_a,
+             "workspace"_a.none(), "check_values"_a);
+}

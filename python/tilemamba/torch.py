@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tilemamba.scan` as an operator of PyTorch, torch.ops.tilemamba.scan: torch.compile traces it, also where T varies, and CUDA
+graphs capture it from the first call on. It takes part in autograd up to the backward, which raises NotImplementedError."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _core, _frameworks
+
+__all__ = ["scan"]
+
+_library = torch.library.Library("tilemamba", "DEF")
+_library.define(
+    "scan(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? dt_bias, Tensor? initial_states, "
+    "Tensor? seq_idx, Tensor? cu_seqlens, bool dt_softplus, float dt_min, float dt_max, int chunk_size, bool final_states, "
+    "ScalarType? state_dtype) -> (Tensor, Tensor)",
+    tags=[torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order],
+)
+
+
+def _outputs(x, B, cu_seqlens, final_states, state_dtype):
+    """y, and the final states or, where they are not asked for, an empty tensor: an operator's results are all there."""
+    shape = (0,)
+    if final_states:
+        sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        shape = (sequences, x.shape[2], x.shape[3], B.shape[3])
+    return x.new_empty(x.shape), x.new_empty(shape, dtype=state_dtype or torch.float32)
+
+
+def _run(
+    x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
+    dt_softplus, dt_min, dt_max, chunk_size, final_states, state_dtype,
+):  # fmt: skip
+    y, states = _outputs(x, B, cu_seqlens, final_states, state_dtype)
+    framework = _frameworks.of(x)
+    _core.call(
+        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens, y, states if final_states else None, None,
+        dt_softplus, dt_min, dt_max, chunk_size, 0, False, False, "", "automatic", "",
+        framework.stream(x), framework.workspace(x), False,
+    )  # fmt: skip
+    return y, states
+
+
+def _fake(
+    x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
+    dt_softplus, dt_min, dt_max, chunk_size, final_states, state_dtype,
+):  # fmt: skip
+    return _outputs(x, B, cu_seqlens, final_states, state_dtype)
+
+
+def _no_backward(context, *gradients):
+    raise NotImplementedError("the backward of tilemamba's scan does not exist yet; call the forward under torch.no_grad()")
+
+
+_library.impl("scan", _run, "CPU")
+_library.impl("scan", _run, "CUDA")
+torch.library.register_fake("tilemamba::scan", _fake, lib=_library)
+torch.library.register_autograd("tilemamba::scan", _no_backward, lib=_library)
+
+
+def scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    chunk_size: int = 0,
+    final_states: bool = False,
+    state_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """As `tilemamba.scan`, which explains the arguments, and in a compiled function.
+
+    Returns:
+        y, (B,T,H,P), as x, and the final states, (B,H,P,N), packed: (S,H,P,N), of state_dtype, float32 if absent; None unless
+        `final_states`.
+    """
+    y, states = torch.ops.tilemamba.scan.default(
+        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
+        dt_softplus, dt_limit[0], dt_limit[1], chunk_size, final_states, state_dtype,
+    )  # fmt: skip
+    return y, states if final_states else None
