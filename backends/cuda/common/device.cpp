@@ -57,9 +57,26 @@ Machine look(const Compiled& compiled) {
 
 }  // namespace
 
-const Machine& machine(const Compiled& compiled) {
-  static const Machine found = look(compiled);
+const Machine& machine() {
+  static const Machine found = look({{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}});
   return found;
+}
+
+Probe probe_of(const Machine& machine, const std::function<std::string(const DeviceFacts&)>& refusal,
+               const std::string& what) {
+  Probe result{false, machine.failure, {}};
+  for (std::size_t i = 0; i < machine.devices.size(); ++i) {
+    const DeviceFacts& device = machine.devices[i];
+    const std::string called = "cuda:" + std::to_string(i) + ", " + device.name;
+    if (const std::string why = refusal(device); why.empty()) {
+      result.can_run = true;
+      result.devices.push_back(called + ", compute capability " + device.capability.text());
+    } else {
+      result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + why;
+    }
+  }
+  if (result.can_run && result.reason.empty()) result.reason = what;
+  return result;
 }
 
 std::string in_words(cudaError_t error, const char* what) {

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,12 @@ struct Machine {
 };
 
 /// Looked at once. The driver is loaded by the run-time library, which is part of this module; a machine may have none.
-[[nodiscard]] const Machine& machine(const Compiled& compiled);
+[[nodiscard]] const Machine& machine();
+
+/// What a backend finds here: its devices, in words, and why the others are none of its own. `refusal` is empty for a
+/// device that it runs on; `what` says what it is, where there is nothing to be said of other devices.
+[[nodiscard]] Probe probe_of(const Machine& machine, const std::function<std::string(const DeviceFacts&)>& refusal,
+                             const std::string& what);
 
 /// A device is current while this lives, and what was current before is so again afterwards.
 class Current {

@@ -14,11 +14,6 @@ namespace tilemamba::cuda::sm80 {
 
 namespace {
 
-const Machine& machine() {
-  static const Compiled compiled{{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}};
-  return cuda::machine(compiled);
-}
-
 /// Blocks of the slices of heads that a tiling makes.
 kernels::HeadBlocks head_blocks(const kernels::Call& call, const Tiling& tiling) {
   return {call, tiling.channels, tiling.workers};
@@ -133,22 +128,9 @@ class Sm80Backend : public Backend {
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm80"; }
 
   [[nodiscard]] Probe probe() const override {
-    const Machine& here = machine();
-    Probe result{false, here.failure, {}};
-    for (std::size_t i = 0; i < here.devices.size(); ++i) {
-      const DeviceFacts& device = here.devices[i];
-      const std::string called = "cuda:" + std::to_string(i) + ", " + device.name;
-      if (device.refusal.empty()) {
-        result.can_run = true;
-        result.devices.push_back(called + ", compute capability " + device.capability.text());
-      } else {
-        result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + device.refusal;
-      }
-    }
-    if (result.can_run && result.reason.empty())
-      result.reason =
-          "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
-    return result;
+    return probe_of(
+        machine(), [](const DeviceFacts& device) { return device.refusal; },
+        "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {

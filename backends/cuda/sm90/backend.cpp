@@ -15,11 +15,6 @@ namespace tilemamba::cuda::sm90 {
 
 namespace {
 
-const Machine& machine() {
-  static const Compiled compiled{{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}};
-  return cuda::machine(compiled);
-}
-
 /// Empty: the device is a Hopper.
 std::string refusal(const DeviceFacts& device) {
   if (!device.refusal.empty()) return device.refusal;
@@ -146,22 +141,9 @@ class Sm90Backend : public Backend {
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm90"; }
 
   [[nodiscard]] Probe probe() const override {
-    const Machine& here = machine();
-    Probe result{false, here.failure, {}};
-    for (std::size_t i = 0; i < here.devices.size(); ++i) {
-      const DeviceFacts& device = here.devices[i];
-      const std::string called = "cuda:" + std::to_string(i) + ", " + device.name;
-      const std::string why = refusal(device);
-      if (why.empty()) {
-        result.can_run = true;
-        result.devices.push_back(called + ", compute capability " + device.capability.text());
-      } else {
-        result.reason += (result.reason.empty() ? "" : "; ") + called + ": " + why;
-      }
-    }
-    if (result.can_run && result.reason.empty())
-      result.reason = "wgmma and TMA for 16-bit types and N up to 128; the rest as cuda-sm80";
-    return result;
+    return probe_of(
+        machine(), [](const DeviceFacts& device) { return refusal(device); },
+        "wgmma and TMA for 16-bit types and N up to 128; the rest as cuda-sm80");
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
