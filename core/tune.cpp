@@ -18,9 +18,11 @@
 #include <string>
 #include <utility>
 
+#include "core/drawing.hpp"
 #include "core/mirror.hpp"
 #include "core/registry.hpp"
 #include "core/tile/scalar.hpp"
+#include "core/tile/view.hpp"
 #include "core/tuning.hpp"
 
 namespace tilemamba {
@@ -60,20 +62,10 @@ using Clock = std::chrono::steady_clock;
 // -------------------------------------------------------------------------------------------------------- a call's
 // tensors
 
-double value_at(const Tensor& tensor, std::int64_t i) {
-  if (tensor.dtype == DType::f32) return static_cast<const float*>(tensor.data)[i];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(tensor.data)[i];
-  return tensor.dtype == DType::bf16 ? tile::from_bf16(bits) : tile::from_f16(bits);
-}
-
-std::int64_t elements(const Layout& layout) {
-  std::int64_t count = 1;
-  for (int i = 0; i < layout.rank; ++i) count *= layout.shape[static_cast<std::size_t>(i)];
-  return count;
-}
+double value_at(const Tensor& tensor, std::int64_t i) { return tile::load(tensor.data, tensor.dtype, i); }
 
 /// Tensors for a problem, dense and in host memory, with the published distribution of values and the same bytes every
-/// time. Documents and packed sequences are of equal length.
+/// time. Documents and packed sequences are of equal length: a packed problem is one that `posed` gives.
 class Tensors {
  public:
   explicit Tensors(const Problem& problem) {
@@ -114,16 +106,11 @@ class Tensors {
       arguments_.final_states = output(*problem.final_states, {sequences, heads, head_dim, state});
     }
     if (problem.chunk_states) {
-      const std::int64_t every = problem.options.chunk_states_every;
-      std::int64_t snapshots = tokens / every;
-      if (problem.packed_sequences) {
-        const auto* starts = static_cast<const std::int32_t*>(arguments_.cu_seqlens->data);
-        snapshots = 0;
-        for (std::int64_t s = 0; s < sequences; ++s) snapshots += (starts[s + 1] - starts[s]) / every;
-        arguments_.chunk_states = output(*problem.chunk_states, {snapshots, heads, head_dim, state});
-      } else {
-        arguments_.chunk_states = output(*problem.chunk_states, {batch, snapshots, heads, head_dim, state});
-      }
+      arguments_.chunk_states =
+          problem.packed_chunk_states
+              ? output(*problem.chunk_states, {*problem.packed_chunk_states, heads, head_dim, state})
+              : output(*problem.chunk_states,
+                       {batch, tokens / problem.options.chunk_states_every, heads, head_dim, state});
     }
   }
 
@@ -155,26 +142,11 @@ class Tensors {
     memory_.emplace_back(static_cast<std::byte*>(::operator new(bytes, alignment)));
     return {layout, memory_.back().get()};
   }
-  /// `of` values from a normal distribution; so many that there is no visible period, and repeated.
+  /// `of` values from a normal distribution.
   template <class F>
   Tensor drawn(DType dtype, std::initializer_list<std::int64_t> shape, const F& of) {
-    constexpr std::int64_t most_drawn = 65537;
     const MutableTensor tensor = uninitialised(dtype, shape);
-    const std::int64_t count = elements(tensor);
-    for (std::int64_t i = 0; i < std::min(count, most_drawn); ++i) {
-      const float value = of(normal_(random_));
-      if (dtype == DType::f32) {
-        static_cast<float*>(tensor.data)[i] = value;
-      } else {
-        static_cast<std::uint16_t*>(tensor.data)[i] = dtype == DType::bf16 ? tile::to_bf16(value) : tile::to_f16(value);
-      }
-    }
-    const std::size_t size = size_of(dtype);
-    auto* const data = static_cast<std::byte*>(tensor.data);
-    for (std::int64_t i = most_drawn; i < count; i += most_drawn) {
-      std::memcpy(data + static_cast<std::size_t>(i) * size, data,
-                  static_cast<std::size_t>(std::min(most_drawn, count - i)) * size);
-    }
+    fill_drawn(tensor, [&] { return of(normal_(random_)); });
     return tensor;
   }
   template <class F>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/workload.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 
+#include "core/drawing.hpp"
 #include "core/tile/scalar.hpp"
+#include "core/tile/view.hpp"
 
 namespace tilemamba::workload {
 namespace {
@@ -15,15 +15,6 @@ double normal(std::mt19937_64& random) { return std::normal_distribution<double>
 double silu_normal(std::mt19937_64& random) { return tile::silu(static_cast<float>(normal(random))); }
 double softplus_normal(std::mt19937_64& random) { return tile::softplus(static_cast<float>(normal(random))); }
 double decay_rate(std::mt19937_64& random) { return -std::uniform_real_distribution<double>(1, 16)(random); }
-
-void store(DType dtype, float value, std::byte* to) {
-  if (dtype == DType::f32) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits = dtype == DType::bf16 ? tile::to_bf16(value) : tile::to_f16(value);
-  std::memcpy(to, &bits, sizeof bits);
-}
 
 }  // namespace
 
@@ -38,21 +29,12 @@ Inputs::Inputs(const Shape& shape, DType dtype) {
   arguments_.initial_states = add(DType::f32, {batch, heads, head_dim, state}, normal);
 }
 
-/// Draws as many values as make no visible period, and repeats them: drawing all of a large tensor takes longer than
-/// the benchmark.
 Tensor Inputs::add(DType dtype, std::initializer_list<std::int64_t> shape, Draw draw) {
-  constexpr std::size_t most_drawn = 65537;
-  const Layout layout = dense(dtype, shape);
-  std::size_t count = 1;
-  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-  const std::size_t size = size_of(dtype);
-  std::byte* const data = memory_.emplace_back(count * size).data();
-  const std::size_t drawn = std::min(count, most_drawn);
-  for (std::size_t i = 0; i < drawn; ++i) store(dtype, static_cast<float>(draw(random_)), data + i * size);
-  for (std::size_t i = drawn; i < count; i += drawn) {
-    std::memcpy(data + i * size, data, std::min(drawn, count - i) * size);
-  }
-  return {layout, data};
+  MutableTensor tensor;
+  static_cast<Layout&>(tensor) = dense(dtype, shape);
+  tensor.data = memory_.emplace_back(static_cast<std::size_t>(elements(tensor)) * size_of(dtype)).data();
+  fill_drawn(tensor, [&] { return static_cast<float>(draw(random_)); });
+  return tensor;
 }
 
 Problem problem_of(const Shape& shape, DType dtype) {
@@ -70,15 +52,10 @@ Problem problem_of(const Shape& shape, DType dtype) {
 }
 
 bool all_finite(const Tensor& tensor) {
-  std::size_t count = 1;
-  for (int i = 0; i < tensor.rank; ++i) count *= static_cast<std::size_t>(tensor.shape[static_cast<std::size_t>(i)]);
-  if (tensor.dtype == DType::f32) {
-    const auto* values = static_cast<const float*>(tensor.data);
-    return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
+  for (std::int64_t i = 0; i < elements(tensor); ++i) {
+    if (!std::isfinite(tile::load(tensor.data, tensor.dtype, i))) return false;
   }
-  const auto* values = static_cast<const std::uint16_t*>(tensor.data);
-  const unsigned exponent = tensor.dtype == DType::bf16 ? 0x7f80u : 0x7c00u;
-  return std::all_of(values, values + count, [&](std::uint16_t bits) { return (bits & exponent) != exponent; });
+  return true;
 }
 
 double minimal_bytes(const Problem& problem) {
