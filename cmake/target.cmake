@@ -26,15 +26,21 @@ function(tilemamba_target target)
   if(TILEMAMBA_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
-  if(TILEMAMBA_SANITIZE)
-    # A finding ends the process, so that no test can pass over it.
-    target_compile_options(
-      ${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-    )
-    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL "EXECUTABLE")
-      target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp")
-    endif()
+  tilemamba_sanitize(${target})
+endfunction()
+
+# tilemamba_sanitize(TARGET): under TILEMAMBA_SANITIZE, with the sanitizers; for a target of any language.
+function(tilemamba_sanitize target)
+  if(NOT TILEMAMBA_SANITIZE)
+    return()
+  endif()
+  # A finding ends the process, so that no test can pass over it.
+  target_compile_options(
+    ${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+  )
+  target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp")
   endif()
 endfunction()
