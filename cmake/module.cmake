@@ -82,7 +82,6 @@ function(tilemamba_add_module name)
   # A unique symbol would be shared with every other copy of the same inline code in the process, in spite of all hiding.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_compile_options(${target} PRIVATE ${arg_OPTIONS})
-  target_compile_definitions(${target} PRIVATE TILEMAMBA_VERSION="${PROJECT_VERSION}")
   target_link_libraries(${target} PRIVATE ${arg_LINK})
   set(symbols "${PROJECT_SOURCE_DIR}/cmake/module_symbols.map")
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL "-Wl,--version-script=${symbols}")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The worker of a CPU that multiplies pairs of bf16 numbers (AVX512-BF16), for calls whose x, B and C are bf16:
-/// operands of products are bf16, two neighbours along the product's depth in a word; all else is as in worker.hpp.
+/// The worker of a CPU that multiplies pairs of bf16 numbers (AVX512-BF16) or tiles of them (AMX-BF16), for calls whose
+/// x, B and C are bf16: operands of products are bf16, two neighbours along the product's depth in a word; all else is
+/// as in worker.hpp.
 #pragma once
 
 #if defined(__AVX512BF16__)

@@ -81,8 +81,7 @@ inline constexpr std::int64_t enough_slices = 16;
   double least = std::numeric_limits<double>::infinity();
   for (int workers = most_workers; workers > 0; workers /= 2) {
     for (std::int64_t cuts = 1; cuts <= kernels::divide_up<std::int64_t>(problem.head_dim, padding); ++cuts) {
-      const std::int64_t exact = kernels::divide_up(problem.head_dim, cuts);
-      const std::int64_t channels = kernels::divide_up<std::int64_t>(exact, padding) * padding;
+      const std::int64_t channels = padded(static_cast<int>(kernels::divide_up(problem.head_dim, cuts)));
       if (channels > policy.channels) continue;
       const std::int64_t slices = heads_of_group * kernels::divide_up(problem.head_dim, channels);
       const std::int64_t blocks =
