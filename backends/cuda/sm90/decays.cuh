@@ -169,12 +169,12 @@ struct DecayWorker {
       const int edge = 8 * block + 7;
       const float at_edge = __shfl_sync(~0u, cum.r[1], edge);
       const int its = of_lane(document, edge);
-      if (lane > edge) continue;
       // An undefined step is its document's own affair: a finite factor times a row's zero is zero.
       const auto factor = [&](int e) {
         return same(document, e, its) ? fminf(fast_exp2(at_edge + log[e]), largest) : 0.0f;
       };
-      reinterpret_cast<float2*>(table.at->column_factor[block])[lane] = {factor(0), factor(1)};
+      const float2 factors = {factor(0), factor(1)};
+      if (lane <= edge) reinterpret_cast<float2*>(table.at->column_factor[block])[lane] = factors;
     }
   }
 

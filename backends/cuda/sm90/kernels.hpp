@@ -10,7 +10,7 @@
 namespace tilemamba::cuda::sm90 {
 
 /// How the copy engine sees a tensor: (column, token, head, batch row); where heads follow each other without gaps, all
-/// of them as the columns of (column, token, batch row), so that neighbours share lines.
+/// of them as the columns of one, so that neighbours share lines.
 struct Map {
   CUtensorMap map;
   int columns_of_head;  ///< from head to head; 0: heads are a dimension

@@ -33,11 +33,10 @@ using EncodeMap = decltype(&cuTensorMapEncodeTiled);
   // What is looked at beyond a head's width must be zeros and not its neighbour.
   const bool together = view.head_stride == view.width && view.width % columns == 0;
   map.columns_of_head = together ? view.width : 0;
-  const int rank = together ? 3 : 4;
-  const std::int64_t extents[] = {together ? view.width * heads : view.width, problem.tokens,
-                                  together ? problem.batch : heads, problem.batch};
-  const std::int64_t strides[] = {view.token_stride, together ? view.batch_stride : view.head_stride,
-                                  view.batch_stride};
+  constexpr int rank = 4;
+  const std::int64_t extents[] = {together ? view.width * heads : view.width, problem.tokens, together ? 1 : heads,
+                                  problem.batch};
+  const std::int64_t strides[] = {view.token_stride, view.head_stride, view.batch_stride};
   cuuint64_t counts[4], bytes[3];
   for (int k = 0; k < rank; ++k) counts[k] = static_cast<cuuint64_t>(extents[k]);
   for (int k = 0; k < rank - 1; ++k) {

@@ -50,24 +50,10 @@ TILEMAMBA_DEVICE void load_box(unsigned to, const CUtensorMap& map, int column, 
       "l"(&map), "r"(barrier), "r"(column), "r"(token), "r"(head), "r"(batch)
       : "memory");
 }
-/// The same of (column, token, batch row).
-TILEMAMBA_DEVICE void load_box(unsigned to, const CUtensorMap& map, int column, int token, int batch,
-                               unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5}], [%2];" ::"r"(
-          to),
-      "l"(&map), "r"(barrier), "r"(column), "r"(token), "r"(batch)
-      : "memory");
-}
 /// The other way; what is outside of the tensor stays as it is.
 TILEMAMBA_DEVICE void store_box(const CUtensorMap& map, unsigned from, int column, int token, int head, int batch) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map),
                "r"(from), "r"(column), "r"(token), "r"(head), "r"(batch)
-               : "memory");
-}
-TILEMAMBA_DEVICE void store_box(const CUtensorMap& map, unsigned from, int column, int token, int batch) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(&map), "r"(from),
-               "r"(column), "r"(token), "r"(batch)
                : "memory");
 }
 TILEMAMBA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

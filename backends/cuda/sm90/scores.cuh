@@ -23,12 +23,8 @@ struct ScoreWorker {
   using Weights = SharedWeights;
   template <class Axis>
   using Ordinals = SharedOrdinals;
-  /// A lane's part of the table, fetched before it is needed.
   struct DecayTable {
-    float2 cum;        ///< of the lane's two rows
-    float cum_before;  ///< at the end of the block before the warp's
-    float2 column_log[2];
-    float2 column_factor[6];
+    const StageDecays<documents>* at;
   };
   struct [[nodiscard]] Token {};
 
@@ -49,52 +45,25 @@ struct ScoreWorker {
   }
   TILEMAMBA_DEVICE void wait(const Token&) const { wait_products<0>(); }
 
-  TILEMAMBA_DEVICE void fetch(DecayTable& out, const StageDecays<documents>& stage) const {
-    const int row = 16 * warp + lane / 4, column = 2 * (lane % 4);
-    out.cum = {stage.cum[row], stage.cum[row + 8]};
-    out.cum_before = warp > 0 ? stage.cum[16 * warp - 1] : 0.0f;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      out.column_log[k] = *reinterpret_cast<const float2*>(&stage.table.column_log[16 * warp + 8 * k + column]);
-    }
-  }
-  TILEMAMBA_DEVICE void fetch_factors(DecayTable& out, const StageDecays<documents>& stage) const {
-    const float* factors = stage.table.column_factor[warp > 0 ? warp - 1 : 0];
-#pragma unroll
-    for (int k = 0; k < 6; ++k) {
-      if (k < 2 * warp) out.column_factor[k] = *reinterpret_cast<const float2*>(&factors[8 * k + 2 * (lane % 4)]);
-    }
-  }
-
-  /// `warp` is known when this is compiled: the driver has made it so.
+  /// The same instructions for every warp: all roles' loops share the multiprocessor's small instruction cache.
   TILEMAMBA_DEVICE void decay_scores(SharedOperand& out, const Registers<q / 2>& scores, const SharedVector&,
                                      const SharedVector&, const SharedOrdinals& document, const DecayTable& table,
                                      float, const NotGiven&, int) const {
-    switch (warp) {
-      case 0:
-        decay_rows<0>(out.at, scores.r, table, document);
-        break;
-      case 1:
-        decay_rows<1>(out.at, scores.r, table, document);
-        break;
-      case 2:
-        decay_rows<2>(out.at, scores.r, table, document);
-        break;
-      default:
-        decay_rows<3>(out.at, scores.r, table, document);
-    }
-  }
-
- private:
-  template <int w>
-  TILEMAMBA_DEVICE void decay_rows(unsigned out, const float (&scores)[q / 2], const DecayTable& table,
-                                   const SharedOrdinals& document) const {
     const int row = lane / 4, column = 2 * (lane % 4);
+    const auto& decays = *table.at;
+    const float cum[2] = {decays.cum[16 * warp + row], decays.cum[16 * warp + row + 8]};
     int start[2] = {};
-    if constexpr (documents) start[0] = document.at[16 * w + row], start[1] = document.at[16 * w + row + 8];
+    if constexpr (documents) start[0] = document.at[16 * warp + row], start[1] = document.at[16 * warp + row + 8];
+    const unsigned address = out.at * 16 + (16 * warp + lane % 16) * 128;
+    const unsigned piece = lane / 16, swizzle = lane % 8;
+    const auto put = [&](int block, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+      stmatrix(address + (((2 * block + piece) ^ swizzle) << 4), a, b, c, d);
+    };
+
     float diagonal[8];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
+      const auto column_log = *reinterpret_cast<const float2*>(&decays.table.column_log[16 * warp + 8 * k + column]);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int half = e / 2;
@@ -103,30 +72,37 @@ struct ScoreWorker {
           continue;
         }
         const int from = column + e % 2;
-        const float log =
-            (half == 0 ? table.cum.x : table.cum.y) + (e % 2 == 0 ? table.column_log[k].x : table.column_log[k].y);
-        const float decayed = scores[8 * w + 4 * k + e] * fast_exp2(log);
+        const float log = cum[half] + (e % 2 == 0 ? column_log.x : column_log.y);
+        const float decayed = on_diagonal(scores.r, 4 * k + e) * fast_exp2(log);
         bool seen = k < half || from <= row;
-        if constexpr (documents) seen = seen && 16 * w + 8 * k + from >= start[half];
+        if constexpr (documents) seen = seen && 16 * warp + 8 * k + from >= start[half];
         diagonal[4 * k + e] = seen ? decayed : 0.0f;
       }
     }
-    const unsigned address = out * 16 + (16 * w + lane % 16) * 128;
-    const unsigned piece = lane / 16, swizzle = lane % 8;
-    const auto factor = [&](float cum, int its_start) {
-      return 16 * w > its_start ? fast_exp2(cum - table.cum_before) : 0.0f;
-    };
-    const float high = factor(table.cum.x, start[0]), low = factor(table.cum.y, start[1]);
+    put(warp, E::pack(diagonal[0], diagonal[1]), E::pack(diagonal[2], diagonal[3]), E::pack(diagonal[4], diagonal[5]),
+        E::pack(diagonal[6], diagonal[7]));
+
+    if (warp == 0) return;
+    const float cum_before = decays.cum[16 * warp - 1];
+    const auto factor = [&](int half) { return 16 * warp > start[half] ? fast_exp2(cum[half] - cum_before) : 0.0f; };
+    const float high = factor(0), low = factor(1);
+    const float* factors = decays.table.column_factor[warp - 1] + column;
 #pragma unroll
-    for (int block = 0; block < w; ++block) {
-      const float2 f = table.column_factor[2 * block], g = table.column_factor[2 * block + 1];
-      const float* s = scores + 8 * block;
-      stmatrix(address + (((2 * block + piece) ^ swizzle) << 4), E::pack(s[0] * (high * f.x), s[1] * (high * f.y)),
-               E::pack(s[2] * (low * f.x), s[3] * (low * f.y)), E::pack(s[4] * (high * g.x), s[5] * (high * g.y)),
-               E::pack(s[6] * (low * g.x), s[7] * (low * g.y)));
+    for (int block = 0; block < 3; ++block) {
+      if (block >= warp) break;
+      const auto f = *reinterpret_cast<const float2*>(factors + 16 * block),
+                 g = *reinterpret_cast<const float2*>(factors + 16 * block + 8);
+      const float* s = scores.r + 8 * block;
+      put(block, E::pack(s[0] * (high * f.x), s[1] * (high * f.y)), E::pack(s[2] * (low * f.x), s[3] * (low * f.y)),
+          E::pack(s[4] * (high * g.x), s[5] * (high * g.y)), E::pack(s[6] * (low * g.x), s[7] * (low * g.y)));
     }
-    stmatrix(address + (((2 * w + piece) ^ swizzle) << 4), E::pack(diagonal[0], diagonal[1]),
-             E::pack(diagonal[2], diagonal[3]), E::pack(diagonal[4], diagonal[5]), E::pack(diagonal[6], diagonal[7]));
+  }
+
+ private:
+  /// The score `k` of the block that the diagonal runs through.
+  TILEMAMBA_DEVICE float on_diagonal(const float (&scores)[q / 2], int k) const {
+    const float above = warp == 0 ? scores[k] : scores[8 + k], below = warp == 2 ? scores[16 + k] : scores[24 + k];
+    return warp < 2 ? above : below;
   }
 };
 

@@ -7,22 +7,68 @@
 
 namespace tilemamba::cuda::sm90 {
 
+/// Where the copy engine finds the columns of a head (or group), whatever the tokens.
+struct Place {
+  int column, head;
+};
+TILEMAMBA_DEVICE Place place_of(const Map& map, int head, int column) {
+  return map.columns_of_head > 0 ? Place{column + head * map.columns_of_head, 0} : Place{column, head};
+}
+/// The tiles of a block's workers, fetched in one go.
+struct alignas(16) Places {
+  Place of[policy_workers];
+
+  TILEMAMBA_DEVICE void find(const Map& map, const tile::Slice (&slices)[policy_workers]) {
+    for (int worker = 0; worker < policy_workers; ++worker)
+      of[worker] = place_of(map, slices[worker].head, slices[worker].channel);
+  }
+  TILEMAMBA_DEVICE void load(unsigned to, const Map& map, int token, int batch, unsigned barrier) const {
+    const Places here = *this;
+#pragma unroll
+    for (int worker = 0; worker < policy_workers; ++worker) {
+      load_box(to + worker * plane_bytes, map.map, here.of[worker].column, token, here.of[worker].head, batch, barrier);
+    }
+  }
+  /// Waits until the shared memory is free again.
+  TILEMAMBA_DEVICE void store(const Map& map, unsigned from, int token, int batch, int real_workers) const {
+    const Places here = *this;
+#pragma unroll
+    for (int worker = 0; worker < policy_workers; ++worker) {
+      if (worker < real_workers)
+        store_box(map.map, from + worker * plane_bytes, here.of[worker].column, token, here.of[worker].head, batch);
+    }
+    commit_stores();
+    wait_stores_read();
+  }
+};
+
 /// The segment of a block; found by one thread, kept in shared memory.
 struct Segment {
+  Places x, z, y;
+  Place B, C;
+  /// What is looked up for every chunk, in one go.
+  struct alignas(16) Often {
+    int token, batch;  ///< of its first chunk
+    int whole;         ///< chunks from there on that are whole boxes, one after the other, which the copy engine moves
+    int real_workers;  ///< others do the work of the last one again, and put nothing
+  } often;
   kernels::Sequence sequence;
   tile::Slice slices[policy_workers];
   std::int64_t index;        ///< of the sequence's segments
   int batch, first, length;  ///< of the sequence: the row, and its tokens there
   int begin, chunks;         ///< chunks of the sequence
-  int real_workers;          ///< others do the work of the last one again, and put nothing
   int tokens_of_row;
   int period, chunks_of_period;
 
   /// Is the sequence's end this segment's?
   [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index == sequence.units - 1; }
 
-  /// kernels::Cut::tokens, in 32 bits.
-  [[nodiscard]] TILEMAMBA_DEVICE tile::Tokens tokens(int chunk) const {
+  /// kernels::Cut::tokens of the segment's chunk `k`, in 32 bits.
+  [[nodiscard]] TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return tokens(often, k); }
+  /// The same for a role that keeps `often` in registers.
+  [[nodiscard]] TILEMAMBA_DEVICE tile::Tokens tokens(const Often& often, int k) const {
+    if (k < often.whole) return {often.batch, often.token + k * q, q, begin + k == 0};
+    const int chunk = begin + k;
     int begin_token = chunk * q, end = length;
     if (period != 0) {
       const int periods = static_cast<int>(static_cast<unsigned>(chunk) / static_cast<unsigned>(chunks_of_period));
@@ -70,36 +116,35 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
   const std::int64_t begin = out.index * sequences.cut.unit_chunks;
   out.begin = static_cast<int>(begin);
   out.chunks = static_cast<int>(kernels::least(sequences.cut.unit_chunks, chunks - begin));
-  out.real_workers = job.heads.size(block);
+  const bool whole = sequences.cut.period == 0 && !job.maps.x.by_hand && !job.maps.y.by_hand;
+  out.often = {out.first + out.begin * q, out.batch, whole ? max(0, min(out.chunks, out.length / q - out.begin)) : 0,
+               job.heads.size(block)};
   for (int worker = 0; worker < policy_workers; ++worker) {
-    out.slices[worker] = job.heads.slice(block, kernels::least(worker, out.real_workers - 1));
+    out.slices[worker] = job.heads.slice(block, kernels::least(worker, out.often.real_workers - 1));
   }
+  const int group = out.slices[0].group;
+  out.B = place_of(job.maps.B, group, 0);
+  out.C = place_of(job.maps.C, group, 0);
+  out.x.find(job.maps.x, out.slices);
+  out.z.find(job.maps.z, out.slices);
+  out.y.find(job.maps.y, out.slices);
   out.tokens_of_row = static_cast<int>(sequences.tokens);
   out.period = static_cast<int>(sequences.cut.period);
   out.chunks_of_period = out.period == 0 ? 1 : static_cast<int>(sequences.cut.chunks_of_period());
   return true;
 }
 
-/// The tile of 64 columns from `column` on of a head (or group), for the tokens of a chunk.
-TILEMAMBA_DEVICE void load_tile(unsigned to, const Map& map, int column, int head, const tile::Tokens& tokens,
-                                unsigned barrier) {
-  const int token = static_cast<int>(tokens.first), batch = static_cast<int>(tokens.batch);
-  if (map.columns_of_head > 0) {
-    load_box(to, map.map, column + head * map.columns_of_head, token, batch, barrier);
-  } else {
-    load_box(to, map.map, column, token, head, batch, barrier);
-  }
-}
-TILEMAMBA_DEVICE void store_tile(const Map& map, unsigned from, int column, int head, const tile::Tokens& tokens) {
-  const int token = static_cast<int>(tokens.first), batch = static_cast<int>(tokens.batch);
-  if (map.columns_of_head > 0) {
-    store_box(map.map, from, column + head * map.columns_of_head, token, batch);
-  } else {
-    store_box(map.map, from, column, token, head, batch);
+/// The planes of a group, from one address on.
+template <int planes>
+TILEMAMBA_DEVICE void load_planes(unsigned to, const Map& map, const Place& place, int token, int batch,
+                                  unsigned barrier) {
+#pragma unroll
+  for (int plane = 0; plane < planes; ++plane) {
+    load_box(to + plane * plane_bytes, map.map, place.column + 64 * plane, token, place.head, batch, barrier);
   }
 }
 
-/// What load_tile does, by the lanes of a warp.
+/// What load_planes<1> does, by the lanes of a warp.
 TILEMAMBA_DEVICE void copy_tile(unsigned to, const kernels::TokenView& view, int column, int head,
                                 const tile::Tokens& tokens, int lane) {
   const auto* from = static_cast<const std::uint16_t*>(view.data) + view.offset(tokens, head, column);

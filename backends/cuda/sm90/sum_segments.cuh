@@ -42,7 +42,7 @@ struct SumSegments {
   unsigned memory;  ///< address of the block's shared memory
   int warp, lane;
 
-  TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(segment.begin + segment.chunks - 1 - k); }
+  TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(segment.chunks - 1 - k); }
 
   /// Must B and x be looked through before others read them?
   TILEMAMBA_DEVICE bool needs_cleaning(const tile::Tokens& its) const {
@@ -52,6 +52,7 @@ struct SumSegments {
   TILEMAMBA_DEVICE void load() const {
     const bool by_hand = job.maps.B.by_hand || job.maps.x.by_hand;
     if (!by_hand && lane != 0) return;
+    const Place B = segment.B;
     Ring<K::stages> ring;
     for (int k = 0; k < segment.chunks; ++k, ring.advance()) {
       const tile::Tokens its = tokens(k);
@@ -77,13 +78,9 @@ struct SumSegments {
       }
       expect_bytes(ready, K::stage_bytes);
       if (clean) arrive(full);
-      for (int plane = 0; plane < K::group_planes; ++plane) {
-        load_tile(to + plane * plane_bytes, job.maps.B, plane * 64, segment.slices[0].group, its, ready);
-      }
-      for (int worker = 0; worker < policy_workers; ++worker) {
-        const tile::Slice& slice = segment.slices[worker];
-        load_tile(to + K::group_bytes + worker * plane_bytes, job.maps.x, slice.channel, slice.head, its, ready);
-      }
+      const int token = static_cast<int>(its.first), batch = static_cast<int>(its.batch);
+      load_planes<K::group_planes>(to, job.maps.B, B, token, batch, ready);
+      segment.x.load(to + K::group_bytes, job.maps.x, token, batch, ready);
     }
   }
 
@@ -91,17 +88,20 @@ struct SumSegments {
     using W = DecayWorker<K>;
     const tile::Slice slice = segment.slices[worker];
     const kernels::HeadRule rule = kernels::head_rule(job.call, slice.head);
+    const Segment::Often often = segment.often;
+    const int chunks = segment.chunks;
+    const auto tokens_of = [&](int k) { return segment.tokens(often, chunks - 1 - k); };
     const auto fetch = [&](const W& w, int k) {
-      return k < segment.chunks ? w.fetch(job.call.seq_idx, tokens(k)) : Steps{};
+      return k < chunks ? w.fetch(job.call.seq_idx, tokens_of(k)) : Steps{};
     };
     W w(job.call.dt, segment.batch, slice.head, lane);
     Steps next = fetch(w, 0), later = fetch(w, 1);
     float after = 0.0f;
     unsigned cleaned = 0;  // parities, one a stage
     Ring<K::stages> ring;
-    for (int k = 0; k < segment.chunks; ++k, ring.advance()) {
+    for (int k = 0; k < chunks; ++k, ring.advance()) {
       w.steps = next, next = later, later = fetch(w, k + 2);
-      const tile::Tokens its = tokens(k);
+      const tile::Tokens its = tokens_of(k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, slice.head, d);
       kernels::exit_weights(w, rule, after, d);
@@ -121,7 +121,7 @@ struct SumSegments {
       __syncwarp();
       if (lane == 0) arrive(memory + K::full + 8 * ring.stage);
     }
-    if (worker < segment.real_workers && slice.channel == 0) {
+    if (worker < segment.often.real_workers && slice.channel == 0) {
       kernels::finish_segment_decay(w, job.call, segment.sequence.first_slot + segment.index, slice.head, after);
     }
   }
@@ -155,7 +155,7 @@ struct SumSegments {
       w.wait(product);
       if (lane == 0) arrive(memory + K::empty + 8 * stage);
     }
-    if (worker >= segment.real_workers) return;
+    if (worker >= segment.often.real_workers) return;
     const HeadCall call{job.entry_states};
     kernels::finish_segment_sum(w, call, segment.sequence.first_slot + segment.index, segment.slices[worker], sum);
   }

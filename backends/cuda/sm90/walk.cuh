@@ -90,7 +90,7 @@ struct Walk {
   unsigned memory;  ///< address of the block's shared memory
   int warp, lane;
 
-  TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(segment.begin + k); }
+  TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(k); }
 
   /// Must B be looked through before others read it?
   TILEMAMBA_DEVICE bool needs_cleaning(const tile::Tokens& its) const {
@@ -102,20 +102,16 @@ struct Walk {
   TILEMAMBA_DEVICE void load_group() const {
     const bool by_hand = job.maps.B.by_hand || job.maps.C.by_hand;
     if (!by_hand && lane != 0) return;
-    const int group = segment.slices[0].group;
     Ring<K::stages> ring;
     for (int k = 0; k < segment.chunks; ++k, ring.advance()) {
-      const tile::Tokens its = tokens(k);
       const unsigned to = memory + ring.stage * K::stage_bytes, full = memory + K::full + 8 * ring.stage;
+      const tile::Tokens its = tokens(k);
       const bool clean = needs_cleaning(its);
       const unsigned ready = clean ? memory + K::landed + 8 * ring.stage : full;
       wait_phase(memory + K::empty + 8 * ring.stage, ring.parity ^ 1);
       if (by_hand) {
-#pragma unroll 1
-        for (int plane = 0; plane < K::group_planes; ++plane) {
-          copy_tile(to + plane * plane_bytes, job.call.C, plane * 64, group, its, lane);
-          copy_tile(to + K::group_bytes + plane * plane_bytes, job.call.B, plane * 64, group, its, lane);
-        }
+        copy_planes(to, job.call.C, its);
+        copy_planes(to + K::group_bytes, job.call.B, its);
         publish_to_engines();
         __syncwarp();
         if (lane == 0) arrive(ready);
@@ -124,71 +120,65 @@ struct Walk {
       }
       expect_bytes(ready, K::stage_bytes);
       if (clean) arrive(full);
-      for (int plane = 0; plane < K::group_planes; ++plane) {
-        load_tile(to + plane * plane_bytes, job.maps.C, plane * 64, group, its, ready);
-      }
-      for (int plane = 0; plane < K::group_planes; ++plane) {
-        load_tile(to + K::group_bytes + plane * plane_bytes, job.maps.B, plane * 64, group, its, ready);
-      }
+      const int token = static_cast<int>(its.first), batch = static_cast<int>(its.batch);
+      load_planes<K::group_planes>(to, job.maps.C, segment.C, token, batch, ready);
+      load_planes<K::group_planes>(to + K::group_bytes, job.maps.B, segment.B, token, batch, ready);
+    }
+  }
+  TILEMAMBA_DEVICE void copy_planes(unsigned to, const kernels::TokenView& view, const tile::Tokens& its) const {
+#pragma unroll 1
+    for (int plane = 0; plane < K::group_planes; ++plane) {
+      copy_tile(to + plane * plane_bytes, view, plane * 64, segment.slices[0].group, its, lane);
     }
   }
 
-  TILEMAMBA_DEVICE void load_heads(const Map& map, const kernels::TokenView& view, unsigned to, unsigned barrier,
+  TILEMAMBA_DEVICE void copy_heads(const kernels::TokenView& view, unsigned to, unsigned barrier,
                                    const tile::Tokens& its) const {
-    if (map.by_hand) {
-#pragma unroll 1
-      for (int worker = 0; worker < policy_workers; ++worker) {
-        const tile::Slice& slice = segment.slices[worker];
-        copy_tile(to + worker * plane_bytes, view, slice.channel, slice.head, its, lane);
-      }
-      publish_to_engines();
-      __syncwarp();
-      if (lane == 0) arrive(barrier);
-      return;
-    }
-    if (lane != 0) return;
-    expect_bytes(barrier, K::head_bytes);
 #pragma unroll 1
     for (int worker = 0; worker < policy_workers; ++worker) {
       const tile::Slice& slice = segment.slices[worker];
-      load_tile(to + worker * plane_bytes, map, slice.channel, slice.head, its, barrier);
+      copy_tile(to + worker * plane_bytes, view, slice.channel, slice.head, its, lane);
     }
+    publish_to_engines();
+    __syncwarp();
+    if (lane == 0) arrive(barrier);
+  }
+  TILEMAMBA_DEVICE void load_heads(const Map& map, const Places& places, const kernels::TokenView& view, unsigned to,
+                                   unsigned barrier, const tile::Tokens& its) const {
+    if (map.by_hand) return copy_heads(view, to, barrier, its);
+    if (lane != 0) return;
+    expect_bytes(barrier, K::head_bytes);
+    places.load(to, map, static_cast<int>(its.first), static_cast<int>(its.batch), barrier);
   }
   /// `cleaned`: how many chunks needed it so far.
-  TILEMAMBA_DEVICE void load_x(int stage, const tile::Tokens& its, unsigned& cleaned) const {
-    const unsigned to = memory + K::x_at + stage * K::head_bytes;
+  TILEMAMBA_DEVICE void load_x(unsigned to, unsigned full, const tile::Tokens& its, unsigned& cleaned) const {
     const bool clean = segment.ragged(its) && !job.maps.x.by_hand;
-    load_heads(job.maps.x, job.call.x, to, clean ? memory + K::x_landed : memory + K::x_full + 8 * stage, its);
+    load_heads(job.maps.x, segment.x, job.call.x, to, clean ? memory + K::x_landed : full, its);
     if (!clean) return;
     __syncwarp();
     wait_phase(memory + K::x_landed, cleaned++ & 1);
     for (int worker = 0; worker < policy_workers; ++worker) clear_rows(to + worker * plane_bytes, 1, its.count, lane);
     publish_to_engines();
     __syncwarp();
-    if (lane == 0) arrive(memory + K::x_full + 8 * stage);
+    if (lane == 0) arrive(full);
   }
   TILEMAMBA_DEVICE void load_z(int stage, const tile::Tokens& its) const {
-    if constexpr (features.rich)
-      load_heads(job.maps.z, job.call.z, memory + K::z_at + stage * K::head_bytes, memory + K::z_full + 8 * stage, its);
+    if constexpr (features.rich) {
+      load_heads(job.maps.z, segment.z, job.call.z, memory + K::z_at + stage * K::head_bytes,
+                 memory + K::z_full + 8 * stage, its);
+    }
   }
   /// Whole tiles, and those that end where the tensor does, by the copy engine; the next sequence's rows are not ours.
-  TILEMAMBA_DEVICE void store_y(int stage, const tile::Tokens& its) const {
-    const unsigned from = memory + K::x_at + stage * K::head_bytes;
+  TILEMAMBA_DEVICE void store_y(unsigned from, const tile::Tokens& its) const {
     if (!segment.ragged(its) && !job.maps.y.by_hand) {
-      if (lane == 0) {
-#pragma unroll 1
-        for (int worker = 0; worker < segment.real_workers; ++worker) {
-          const tile::Slice& slice = segment.slices[worker];
-          store_tile(job.maps.y, from + worker * plane_bytes, slice.channel, slice.head, its);
-        }
-        commit_stores();
-        wait_stores_read();
-      }
+      if (lane == 0)
+        segment.y.store(job.maps.y, from, static_cast<int>(its.first), static_cast<int>(its.batch),
+                        segment.often.real_workers);
       return;
     }
     const kernels::TokenView& y = job.call.y;
 #pragma unroll 1
-    for (int worker = 0; worker < segment.real_workers; ++worker) {
+    for (int worker = 0; worker < segment.often.real_workers; ++worker) {
       const tile::Slice& slice = segment.slices[worker];
       auto* const to = static_cast<std::uint16_t*>(y.data) + y.offset(its, slice.head, slice.channel);
 #pragma unroll 1
@@ -220,12 +210,28 @@ struct Walk {
     // What enters a stage at step k is chunk k; what leaves it first, the outputs of the chunk before there.
     Ring<K::x_stages> ring;
     for (int k = 0; k < chunks + K::x_stages; ++k, ring.advance()) {
+      const unsigned at = memory + K::x_at + ring.stage * K::head_bytes, full = memory + K::x_full + 8 * ring.stage;
+      const Segment::Often its = segment.often;
       if (const int before = k - K::x_stages; before >= 0) {
         if (before >= chunks) break;
         wait_phase(memory + K::y_full + 8 * ring.stage, ring.parity ^ 1);
-        if constexpr (!features.wide) store_y(ring.stage, tokens(before));
+        // The heads wait for this one and the next step: few instructions where nothing is special.
+        if constexpr (!features.wide) {
+          if (before >= its.whole) {
+            store_y(at, tokens(before));
+          } else if (lane == 0) {
+            segment.y.store(job.maps.y, at, its.token + before * q, its.batch, its.real_workers);
+          }
+        }
       }
-      if (k < chunks) load_x(ring.stage, tokens(k), cleaned);
+      if (k < its.whole) {
+        if (lane == 0) {
+          expect_bytes(full, K::head_bytes);
+          segment.x.load(at, job.maps.x, its.token + k * q, its.batch, full);
+        }
+      } else if (k < chunks) {
+        load_x(at, full, tokens(k), cleaned);
+      }
       // z has a stage less: two at first, then one whenever the outputs of the chunk two before are there.
       const int its_z = k < K::x_stages ? k : k - 1;
       if (gate && its_z < chunks && k != K::z_stages) load_z(its_z % 2, tokens(its_z));
@@ -239,16 +245,19 @@ struct Walk {
     using W = DecayWorker<K>;
     const int head = segment.slices[worker].head;
     const kernels::HeadRule rule = kernels::head_rule(job.call, head);
+    // The walk waits for this warp as often as for any: it keeps what it needs for every chunk.
+    const Segment::Often often = segment.often;
+    const int chunks = segment.chunks;
     const auto fetch = [&](const W& w, int k) {
-      return k < segment.chunks ? w.fetch(job.call.seq_idx, tokens(k)) : Steps{};
+      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, k)) : Steps{};
     };
     W w(job.call.dt, segment.batch, head, lane);
     Steps next = fetch(w, 0);
     unsigned cleaned = 0;  // parities, one a stage
-    for (int k = 0; k < segment.chunks; ++k) {
+    for (int k = 0; k < chunks; ++k) {
       const int in_stage = k % K::stages;  // from k each time: few registers here
       w.steps = next, next = fetch(w, k + 1);
-      const tile::Tokens its = tokens(k);
+      const tile::Tokens its = segment.tokens(often, k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, head, d);
       kernels::entry_decays(w, d);
@@ -287,42 +296,17 @@ struct Walk {
       group.B.at = group.C.at + K::group_bytes / 16;
       return kernels::multiply_scores(w, group);
     };
-    // Both workers' tables are fetched before the first is used, unless documents need the registers.
     const auto decay = [&](const kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
       for (int worker = 0; worker < policy_workers; ++worker)
         wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
-      const auto decay_rows_of = [&](int fixed_warp) {
-        W of_warp{forgotten(lane), fixed_warp};
-        kernels::HeadChunk<W> chunk[policy_workers];
 #pragma unroll
-        for (int worker = 0; worker < policy_workers; ++worker) {
-          const auto& decays = K::decays(stage, worker);
-          if constexpr (features.documents) chunk[worker].decays.document.at = decays.document_start;
-          chunk[worker].decayed.at = base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16;
-          if constexpr (!features.documents) of_warp.fetch(chunk[worker].decays.table, decays);
-        }
-#pragma unroll
-        for (int worker = 0; worker < policy_workers; ++worker) {
-          if constexpr (features.documents) {
-            of_warp.lane = forgotten(of_warp.lane);
-            of_warp.fetch(chunk[worker].decays.table, K::decays(stage, worker));
-          }
-          of_warp.fetch_factors(chunk[worker].decays.table, K::decays(stage, worker));
-          kernels::decay_scores(of_warp, call, kernels::HeadRule{}, worker, group, chunk[worker]);
-        }
-      };
-      switch (w.warp) {  // so that each warp's rows are straight-line code
-        case 0:
-          decay_rows_of(0);
-          break;
-        case 1:
-          decay_rows_of(1);
-          break;
-        case 2:
-          decay_rows_of(2);
-          break;
-        default:
-          decay_rows_of(3);
+      for (int worker = 0; worker < policy_workers; ++worker) {
+        kernels::HeadChunk<W> chunk;
+        const auto& decays = K::decays(stage, worker);
+        if constexpr (features.documents) chunk.decays.document.at = decays.document_start;
+        chunk.decays.table.at = &decays;
+        chunk.decayed.at = base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16;
+        kernels::decay_scores(w, call, kernels::HeadRule{}, worker, group, chunk);
       }
       publish_to_engines();
       __syncwarp();
@@ -400,7 +384,7 @@ struct Walk {
     using W = HeadWorker<K>;
     // Looked up again where it is needed: in between there are no registers for it.
     const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
-    const auto real = [&] { return worker < segment.real_workers; };
+    const auto real = [&] { return worker < segment.often.real_workers; };
     W w{lane, warp % 4, worker};
     const auto see_channels = [&] { w.channels = min(channels_of_slice, job.call.head_dim - slice().channel); };
     const HeadCall call = head_call();
