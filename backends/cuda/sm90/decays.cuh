@@ -9,7 +9,6 @@ namespace tilemamba::cuda::sm90 {
 
 /// What a warp asks memory for well before it needs it.
 struct Steps {
-  tile::Tokens tokens;
   std::uint32_t dt[2];
   int id[2];
   int id_before;  ///< of the token before the chunk, in lane 0
@@ -48,7 +47,7 @@ struct DecayWorker {
 
   /// The steps and documents of a chunk: issued now, looked at when they have become `steps`.
   TILEMAMBA_DEVICE Steps fetch(const kernels::TokenView& seq_idx, const tile::Tokens& tokens) const {
-    Steps fetched{tokens, {}, {}, 0};
+    Steps fetched{};
     const char* const at = dt + static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens.first)) * dt_step;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {

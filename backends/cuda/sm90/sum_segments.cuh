@@ -90,17 +90,18 @@ struct SumSegments {
     const kernels::HeadRule rule = kernels::head_rule(job.call, slice.head);
     const Segment::Often often = segment.often;
     const int chunks = segment.chunks;
-    W w(job.call.dt, segment.batch, slice.head, lane);
-    const auto fetch = [&](int k) {
-      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, chunks - 1 - k)) : Steps{};
+    const auto tokens_of = [&](int k) { return segment.tokens(often, chunks - 1 - k); };
+    const auto fetch = [&](const W& w, int k) {
+      return k < chunks ? w.fetch(job.call.seq_idx, tokens_of(k)) : Steps{};
     };
-    Steps next = fetch(0), later = fetch(1);
+    W w(job.call.dt, segment.batch, slice.head, lane);
+    Steps next = fetch(w, 0), later = fetch(w, 1);
     float after = 0.0f;
     unsigned cleaned = 0;  // parities, one a stage
     Ring<K::stages> ring;
     for (int k = 0; k < chunks; ++k, ring.advance()) {
-      w.steps = next, next = later, later = fetch(k + 2);
-      const tile::Tokens& its = w.steps.tokens;
+      w.steps = next, next = later, later = fetch(w, k + 2);
+      const tile::Tokens its = tokens_of(k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, slice.head, d);
       kernels::exit_weights(w, rule, after, d);

@@ -248,16 +248,16 @@ struct Walk {
     // The walk waits for this warp as often as for any: it keeps what it needs for every chunk.
     const Segment::Often often = segment.often;
     const int chunks = segment.chunks;
-    W w(job.call.dt, segment.batch, head, lane);
-    const auto fetch = [&](int k) {
+    const auto fetch = [&](const W& w, int k) {
       return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, k)) : Steps{};
     };
-    Steps next = fetch(0);
+    W w(job.call.dt, segment.batch, head, lane);
+    Steps next = fetch(w, 0);
     unsigned cleaned = 0;  // parities, one a stage
     for (int k = 0; k < chunks; ++k) {
       const int in_stage = k % K::stages;  // from k each time: few registers here
-      w.steps = next, next = fetch(k + 1);
-      const tile::Tokens& its = w.steps.tokens;
+      w.steps = next, next = fetch(w, k + 1);
+      const tile::Tokens its = segment.tokens(often, k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, head, d);
       kernels::entry_decays(w, d);
