@@ -25,10 +25,10 @@ std::string refusal(const DeviceFacts& device) {
 /// A problem made ready to run on its device.
 class Sm90Executable : public Executable {
  public:
-  Sm90Executable(const Problem& problem, const Policy& policy, const kernels::Arrangement& arrangement)
+  Sm90Executable(const Problem& problem, const Policy& policy, const Cutting& cutting)
       : problem_(problem),
         padded_(padded(problem, policy)),
-        arrangement_(arrangement),
+        cutting_(cutting),
         kernels_(kernels_of(problem.x, policy, variant_of(problem))),
         encode_(find_encoder()) {}
 
@@ -51,7 +51,7 @@ class Sm90Executable : public Executable {
   }
 
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
-    kernels::Call lowered = kernels::lower(arguments, padded_, arrangement_, workspace);
+    kernels::Call lowered = kernels::lower(arguments, padded_, arrangement_of(cutting_), workspace);
     lowered.head_dim = static_cast<int>(problem_.head_dim);
     const bool packed = lowered.sequences.cu_seqlens != nullptr;
     Job job{{},
@@ -60,7 +60,8 @@ class Sm90Executable : public Executable {
             {},
             {lowered, channels_of_slice, policy_workers},
             packed ? kernels::Sequence{} : lowered.sequences[0],
-            lowered.sequences.cut.chunks(problem_.tokens)};
+            lowered.sequences.cut.chunks(problem_.tokens),
+            static_cast<int>(cutting_.units)};
     kernels::Call& call = job.call;
     static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
     static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
@@ -87,13 +88,16 @@ class Sm90Executable : public Executable {
       void* list[] = {parameter};
       error = cudaLaunchKernelExC(&config, function, list);
     };
-    const std::int64_t blocks = call.sequences.most_units() * job.heads.count;
-    const bool segments = call.sequences.slots > 0 && blocks > 0;
+    const std::int64_t units = call.sequences.most_units(),
+                       walks = packed ? units
+                                      : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units);
+    const bool segments = call.sequences.slots > 0 && units > 0;
     if (packed) launch(sm80::tabulate_kernel().function, 1, 0, 1, &call, false);
     if (segments)
-      launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes, blocks,
-             &job, false);
-    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, blocks, &job, segments);
+      launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
+             units * job.heads.count, &job, false);
+    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * job.heads.count, &job,
+           segments);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};
@@ -116,7 +120,7 @@ class Sm90Executable : public Executable {
   }
 
   Problem problem_, padded_;
-  kernels::Arrangement arrangement_;
+  Cutting cutting_;
   Kernels kernels_;
   EncodeMap encode_;
 };
@@ -154,8 +158,8 @@ class Sm90Backend : public Backend {
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
     for (const Policy& policy : policies) {
-      const kernels::WorkspaceLayout layout(padded(problem, policy),
-                                            arrangement_of(problem, policy, facts(problem.device).multiprocessors));
+      const kernels::WorkspaceLayout layout(
+          padded(problem, policy), arrangement_of(cutting_of(problem, policy, facts(problem.device).multiprocessors)));
       result.push_back({Schedule::fused, policy.name, refusal(problem, policy, layout), layout.bytes});
     }
     // What wgmma is not used for: fp32, other schedules, larger states.
@@ -171,7 +175,7 @@ class Sm90Backend : public Backend {
       outcome.message = in_words(current.failure(), "making the device current");
       if (!outcome.message.empty()) return nullptr;
       auto executable = std::make_unique<Sm90Executable>(
-          problem, policy, arrangement_of(problem, policy, facts(problem.device).multiprocessors));
+          problem, policy, cutting_of(problem, policy, facts(problem.device).multiprocessors));
       outcome.message = executable->load();
       if (!outcome.message.empty()) return nullptr;
       return executable;

@@ -33,6 +33,7 @@ struct Job {
   /// Rows of a batch are all like the first, so that a block finds its own by a division of 32 bits.
   kernels::Sequence first_row;
   std::int64_t chunks_of_row;
+  int units_of_walk;
 };
 
 struct Kernel {

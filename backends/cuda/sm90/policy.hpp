@@ -47,47 +47,60 @@ struct Costs {
   double gather;                 ///< of adding up one segment before
 };
 [[nodiscard]] constexpr Costs costs_of(const Policy& policy) {
-  return policy.state == 64 ? Costs{1.4, 0.65, 5.0, 5.0, 0.6} : Costs{1.7, 0.7, 5.0, 5.0, 0.8};
+  return policy.state == 64 ? Costs{1.5, 0.7, 5.0, 4.0, 0.5} : Costs{1.85, 0.78, 5.0, 4.0, 0.8};
 }
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.
 inline constexpr std::int64_t invariant_segment_tokens = 4096;
 
-/// The chunks of a segment that make `sequences` sequences of `chunks` chunks each shortest, on so many
-/// multiprocessors, each of which has one block at a time; `blocks` of heads walk each segment.
-[[nodiscard]] inline std::int64_t best_segment(std::int64_t sequences, std::int64_t chunks, std::int64_t blocks,
-                                               int multiprocessors, const Costs& costs) {
-  std::int64_t best = chunks;
+/// How sequences are cut: a block walks `units` units of work, after each unit before has been summed by one.
+struct Cutting {
+  std::int64_t unit_chunks, units;
+};
+
+/// The cut that makes `sequences` sequences of `chunks` chunks each shortest, on so many multiprocessors, each of which
+/// has one block at a time; `blocks` of heads walk each segment. Units may be shorter than what a block walks, since
+/// the sums, which leave out a sequence's last walk, would otherwise leave multiprocessors idle.
+[[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t blocks,
+                                          int multiprocessors, const Costs& costs) {
+  constexpr std::int64_t most_units = 4;
+  Cutting best{chunks, 1};
   double least = -1;
   const std::int64_t most = std::min<std::int64_t>(chunks, 2 * multiprocessors);
   for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
-    const std::int64_t length = kernels::divide_up(chunks, wanted), segments = kernels::divide_up(chunks, length);
-    const auto rounds = [&](std::int64_t of_sequence) {
-      return static_cast<double>(kernels::divide_up<std::int64_t>(sequences * of_sequence * blocks, multiprocessors));
-    };
-    const auto chunk_count = static_cast<double>(length);
-    double time = rounds(segments) * (chunk_count * costs.walk_chunk + costs.walk);
-    if (segments > 1) {
-      time += rounds(segments - 1) * (chunk_count * costs.sum_chunk + costs.sum) +
-              static_cast<double>(segments - 1) * costs.gather;
+    for (std::int64_t units = 1; units <= (wanted == 1 ? 1 : most_units); ++units) {
+      const std::int64_t unit = kernels::divide_up(chunks, wanted * units),
+                         walks = kernels::divide_up(chunks, unit * units);
+      const auto rounds = [&](std::int64_t of_sequence) {
+        return static_cast<double>(kernels::divide_up<std::int64_t>(sequences * of_sequence * blocks, multiprocessors));
+      };
+      const auto length = static_cast<double>(unit);
+      const std::int64_t summed = (walks - 1) * units;
+      double time = rounds(walks) * (length * static_cast<double>(units) * costs.walk_chunk + costs.walk);
+      if (summed > 0)
+        time += rounds(summed) * (length * costs.sum_chunk + costs.sum) + static_cast<double>(summed) * costs.gather;
+      if (least >= 0 && time >= least) continue;
+      least = time;
+      best = {unit, units};
     }
-    if (least >= 0 && time >= least) continue;
-    least = time;
-    best = length;
   }
   return best;
 }
 
-[[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy,
-                                                         int multiprocessors) {
-  if (problem.options.batch_invariant) return {Schedule::fused, q, invariant_segment_tokens / q};
+[[nodiscard]] inline Cutting cutting_of(const Problem& problem, const Policy& policy, int multiprocessors) {
+  if (problem.options.batch_invariant) return {invariant_segment_tokens / q, 1};
   const std::int64_t slices =
       kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads / problem.groups;
   const std::int64_t blocks = problem.groups * kernels::divide_up<std::int64_t>(slices, policy_workers);
   const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up<std::int64_t>(problem.tokens, q));
   // The lengths of packed sequences are not known: pieces as if all were one.
   const std::int64_t sequences = problem.packed_sequences ? 1 : std::max<std::int64_t>(1, problem.batch);
-  return {Schedule::fused, q, best_segment(sequences, chunks, blocks, multiprocessors, costs_of(policy))};
+  Cutting cutting = best_cutting(sequences, chunks, blocks, multiprocessors, costs_of(policy));
+  if (problem.packed_sequences) cutting = {cutting.unit_chunks * cutting.units, 1};
+  return cutting;
+}
+[[nodiscard]] inline kernels::Arrangement arrangement_of(const Cutting& cutting) {
+  return {Schedule::fused, q, cutting.unit_chunks};
 }
 
 /// The problem as the workspace sees it: states of segments fill whole tiles.

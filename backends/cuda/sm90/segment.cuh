@@ -54,14 +54,15 @@ struct Segment {
   } often;
   kernels::Sequence sequence;
   tile::Slice slices[policy_workers];
-  std::int64_t index;        ///< of the sequence's segments
+  std::int64_t index;        ///< of the first of its units in the sequence
+  std::int64_t units;        ///< that the segment has, but for a sequence's last
   int batch, first, length;  ///< of the sequence: the row, and its tokens there
   int begin, chunks;         ///< chunks of the sequence
   int tokens_of_row;
   int period, chunks_of_period;
 
   /// Is the sequence's end this segment's?
-  [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index == sequence.units - 1; }
+  [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index + units >= sequence.units; }
 
   /// kernels::Cut::tokens of the segment's chunk `k`, in 32 bits.
   [[nodiscard]] TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return tokens(often, k); }
@@ -91,19 +92,21 @@ struct Segment {
   }
 };
 
-/// @returns false where the block has nothing to do.
-TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
+/// Segments of `units` units each. @returns false where the block has nothing to do.
+TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, int units) {
   const kernels::Sequences& sequences = job.call.sequences;
-  const unsigned unit = blockIdx.x / static_cast<unsigned>(job.heads.count);
-  const int block = static_cast<int>(blockIdx.x - unit * static_cast<unsigned>(job.heads.count));
+  const unsigned segment = blockIdx.x / static_cast<unsigned>(job.heads.count);
+  const int block = static_cast<int>(blockIdx.x - segment * static_cast<unsigned>(job.heads.count));
   std::int64_t chunks = job.chunks_of_row;
   if (sequences.cu_seqlens != nullptr) {
-    if (unit >= sequences.units()) return false;
-    out.sequence = sequences.of_unit(unit);
+    if (segment >= sequences.units()) return false;
+    out.sequence = sequences.of_unit(segment);
+    out.index = segment - out.sequence.first_unit;
     chunks = sequences.cut.chunks(out.sequence.length);
   } else {
     kernels::Sequence row = job.first_row;
-    const unsigned index = unit / static_cast<unsigned>(row.units);
+    const unsigned segments = (static_cast<unsigned>(row.units) + units - 1) / units, index = segment / segments;
+    out.index = (segment - index * segments) * units;
     row.index = row.batch = index;
     row.first_unit = index * row.units;
     row.first_slot = index * (row.units - sequences.cut.stateless_units);
@@ -112,10 +115,10 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
   out.batch = static_cast<int>(out.sequence.batch);
   out.first = static_cast<int>(out.sequence.first);
   out.length = static_cast<int>(out.sequence.length);
-  out.index = unit - out.sequence.first_unit;
+  out.units = units;
   const std::int64_t begin = out.index * sequences.cut.unit_chunks;
   out.begin = static_cast<int>(begin);
-  out.chunks = static_cast<int>(kernels::least(sequences.cut.unit_chunks, chunks - begin));
+  out.chunks = static_cast<int>(kernels::least(units * sequences.cut.unit_chunks, chunks - begin));
   const bool whole = sequences.cut.period == 0 && !job.maps.x.by_hand && !job.maps.y.by_hand;
   out.often = {out.first + out.begin * q, out.batch, whole ? max(0, min(out.chunks, out.length / q - out.begin)) : 0,
                job.heads.size(block)};

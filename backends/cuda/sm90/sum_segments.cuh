@@ -168,7 +168,9 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
   const unsigned memory = shared_address(0);
   int work = 0;
   if (threadIdx.x == 0) {
-    work = find_segment(segment, job) && !segment.is_last();
+    // What a sequence's last walk goes over needs no sum.
+    work = find_segment(segment, job, 1) &&
+           segment.index < (segment.sequence.units - 1) / job.units_of_walk * job.units_of_walk;
     for (int s = 0; s < K::stages; ++s) {
       barrier_init(memory + K::landed + 8 * s, 1);
       barrier_init(memory + K::full + 8 * s, 1 + policy_workers);

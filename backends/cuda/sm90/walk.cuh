@@ -483,7 +483,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   const unsigned memory = shared_address(0);
   int work = 0;
   if (threadIdx.x == 0) {
-    work = find_segment(segment, job);
+    work = find_segment(segment, job, job.units_of_walk);
     K::init_barriers(memory);
     if (work != 0 && segment.chunks > 0) {
       for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
