@@ -5,11 +5,14 @@
 /// exception leaves it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tilemamba/tilemamba.hpp>
@@ -57,6 +60,39 @@ class Executable {
   [[nodiscard]] virtual Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept = 0;
 };
 
+/// Starts the i-th of many equal calls on a stream of the device.
+using Calls = std::function<Outcome(std::size_t i, void* stream)>;
+
+/// How long a call takes on a device. This one is of the CPU, which has done a call when it returns.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Calls calls) : calls_(std::move(calls)) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  virtual ~Stopwatch() = default;
+
+  /// Seconds of a call: the mean of as many as take a millisecond together. `count` says how many these were.
+  [[nodiscard]] virtual Outcome time(double& seconds, std::size_t& count) noexcept {
+    using Clock = std::chrono::steady_clock;
+    constexpr double shortest = 1e-3;
+    const Clock::time_point begin = Clock::now();
+    count = 0;
+    do {
+      if (Outcome outcome = calls_(next_++, nullptr); !outcome.message.empty()) return outcome;
+      ++count;
+      seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    } while (seconds < shortest);
+    seconds /= static_cast<double>(count);
+    return {};
+  }
+
+ protected:
+  Calls calls_;
+
+ private:
+  std::size_t next_ = 0;
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -79,6 +115,11 @@ class Backend {
 
   /// No device: no times are kept for it. (A CPU always has a name.)
   [[nodiscard]] virtual Identity identity(const Device&) const { return {}; }
+
+  /// For who measures. Null and the outcome if it cannot be.
+  [[nodiscard]] virtual std::unique_ptr<Stopwatch> stopwatch(const Device&, Calls calls, Outcome&) const {
+    return std::make_unique<Stopwatch>(std::move(calls));
+  }
 
   // For who brings tensors to a device or reads some back (the command line, tests, `validate`); no call that was
   // planned copies.

@@ -23,6 +23,10 @@ struct tilemamba_backend_list {
   std::vector<std::vector<const char*>> devices;
 };
 
+struct tilemamba_candidate_list {
+  std::vector<tilemamba::Candidate> candidates;
+};
+
 namespace tilemamba {
 namespace {
 
@@ -91,6 +95,13 @@ void fill(const char* what, Struct* to, Struct values) {
   check_size(what, *to);
   values.size = to->size;
   std::memcpy(to, &values, sizeof(Struct));
+}
+
+template <class List>
+const auto& entry(const char* what, const List& list, std::size_t index) {
+  if (index < list.size()) return list[index];
+  fail(std::string("there is no ") + what + " " + std::to_string(index) + "; the list has " +
+       std::to_string(list.size()) + ", counted from 0");
 }
 
 template <class Enum>
@@ -238,14 +249,34 @@ tilemamba_status tilemamba_backend_list_query(const tilemamba_backend_list* list
                                               tilemamba_backend_info* info) {
   return guarded([&] {
     check_pointer("list", list);
-    if (index >= list->backends.size()) {
-      fail("there is no backend " + std::to_string(index) + "; the list has " + std::to_string(list->backends.size()) +
-           ", counted from 0");
-    }
-    const BackendInfo& backend = list->backends[index];
+    const BackendInfo& backend = entry("backend", list->backends, index);
     const auto& devices = list->devices[index];
     fill("tilemamba_backend_info", info,
          {0, backend.name.c_str(), backend.family.c_str(), backend.reason.c_str(), backend.can_run ? 1 : 0,
           devices.size(), devices.data()});
+  });
+}
+
+tilemamba_status tilemamba_candidate_list_create(tilemamba_candidate_list** list, const tilemamba_arguments* arguments,
+                                                 const tilemamba_options* options) {
+  return guarded([&] {
+    check_pointer("list", list);
+    *list = nullptr;
+    *list = new tilemamba_candidate_list{candidates(Problem::of(arguments_of(arguments, true), options_of(options)))};
+  });
+}
+
+void tilemamba_candidate_list_destroy(tilemamba_candidate_list* list) { delete list; }
+
+size_t tilemamba_candidate_list_count(const tilemamba_candidate_list* list) { return list->candidates.size(); }
+
+tilemamba_status tilemamba_candidate_list_query(const tilemamba_candidate_list* list, size_t index,
+                                                tilemamba_candidate* candidate) {
+  return guarded([&] {
+    check_pointer("list", list);
+    const Candidate& found = entry("candidate", list->candidates, index);
+    fill("tilemamba_candidate", candidate,
+         {0, found.backend.c_str(), found.policy.c_str(), found.refusal.c_str(),
+          static_cast<tilemamba_schedule>(found.schedule), found.is_default ? 1 : 0, found.workspace_bytes});
   });
 }

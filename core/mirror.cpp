@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "core/environment.hpp"
@@ -83,6 +84,9 @@ class Piece {
   Piece& operator=(const Piece&) = delete;
 
   [[nodiscard]] void* data() const { return memory_ + offset_; }
+  void refill() const {
+    if (output_ && host_ != nullptr) require(backend_.upload(device_, data(), host_, bytes_));
+  }
   void fetch() {
     if (output_ && host_ != nullptr) require(backend_.download(device_, host_, data(), bytes_));
   }
@@ -178,12 +182,47 @@ void Mirror::wait() const {
   require(impl_->backend.download(impl_->device, &nothing, impl_->workspace, 0));
 }
 
+void Mirror::poison() const {
+  for (const Piece& piece : impl_->pieces) piece.refill();
+}
+
 void Mirror::fetch() {
   for (Piece& piece : impl_->pieces) piece.fetch();
 }
 
 bool Mirror::intact() const {
   return std::all_of(impl_->pieces.begin(), impl_->pieces.end(), [](const Piece& piece) { return piece.intact(); });
+}
+
+// --------------------------------------------------------------------------------------------------------------- times
+
+struct Timing::Impl {
+  std::unique_ptr<Stopwatch> stopwatch;
+};
+
+Timing::Timing(const Plan& plan, const std::vector<const Mirror*>& mirrors) {
+  const auto call = [plan, mirrors](std::size_t i, void* stream) -> Outcome {
+    const Mirror& mirror = *mirrors[i % mirrors.size()];
+    try {
+      plan.execute(mirror.arguments(), mirror.workspace(), plan.workspace_bytes(), stream);
+    } catch (const Error& error) {
+      return {error.code(), error.what()};
+    }
+    return {};
+  };
+  Outcome outcome;
+  auto stopwatch = running(plan.backend()).stopwatch(plan.problem().device, call, outcome);
+  require(outcome);
+  impl_ = std::make_unique<Impl>(Impl{std::move(stopwatch)});
+}
+Timing::~Timing() = default;
+Timing::Timing(Timing&&) noexcept = default;
+Timing& Timing::operator=(Timing&&) noexcept = default;
+
+Timing::Taken Timing::take() {
+  Taken taken;
+  require(impl_->stopwatch->time(taken.seconds, taken.calls));
+  return taken;
 }
 
 }  // namespace tilemamba

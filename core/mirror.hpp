@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A call's tensors on a device: for programs that have them in host memory, the command line and the tests.
+/// A call's tensors on a device, and its time there: for programs that have them in host memory, the command line, the
+/// tests, the benchmarks and `tune`.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tilemamba/tilemamba.hpp>
 
@@ -35,10 +37,34 @@ class TILEMAMBA_EXPORT Mirror {
   [[nodiscard]] void* workspace() const noexcept;
   /// Returns when the device has done all that it was given.
   void wait() const;
+  /// Brings the host's bytes of the outputs to the device.
+  void poison() const;
   /// Waits for the device and brings the outputs to where the host has them.
   void fetch();
   /// Whether nothing was written beside the workspace or beside a tensor, nor into an input. Waits for the device.
   [[nodiscard]] bool intact() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The time of a plan's calls, which take turns with mirrors of their tensors: so many that no cache holds them are the
+/// caller's to give. The device's time alone, where launches are the host's work.
+class TILEMAMBA_EXPORT Timing {
+ public:
+  /// @param mirrors must outlive this object; their workspaces are large enough for this plan.
+  /// @throws Error backend_failure, here and when it is taken.
+  Timing(const Plan& plan, const std::vector<const Mirror*>& mirrors);
+  ~Timing();
+  Timing(Timing&&) noexcept;
+  Timing& operator=(Timing&&) noexcept;
+
+  struct Taken {
+    double seconds = 0;     ///< of a call
+    std::size_t calls = 0;  ///< whose mean it is
+  };
+  [[nodiscard]] Taken take();
 
  private:
   struct Impl;

@@ -282,6 +282,7 @@ struct Candidate {
   std::string label;         ///< "fused q64"
   std::optional<Plan> plan;  ///< nothing: it cannot win
   std::string why_not;
+  std::optional<Timing> timing;
   std::vector<double> seconds;
 };
 
@@ -371,31 +372,20 @@ class Race {
       mirrors_.emplace_back(*largest, copy.arguments());
       bytes += copy.bytes() + largest->workspace_bytes();
     }
+    std::vector<const Mirror*> copies;
+    for (const Mirror& mirror : mirrors_) copies.push_back(&mirror);
+    for (Candidate& candidate : candidates_) {
+      if (candidate.plan) candidate.timing.emplace(*candidate.plan, copies);
+    }
   }
 
   /// The candidates that are left, one after the other, so that a noisy minute strikes all of them.
   void rounds(int count, Clock::time_point until) {
     for (int round = 0; round < count && Clock::now() < until; ++round) {
       for (Candidate& candidate : candidates_) {
-        if (candidate.plan) candidate.seconds.push_back(seconds_of(*candidate.plan));
+        if (candidate.plan) candidate.seconds.push_back(candidate.timing->take().seconds);
       }
     }
-  }
-
-  /// A call's time: the mean of as many as take a millisecond together. (Where launches cost the host more than the
-  /// device has to do, here is the place to replay a graph of them.)
-  double seconds_of(const Plan& plan) {
-    constexpr double shortest = 1e-3;
-    double seconds = 0;
-    int calls = 0;
-    const Clock::time_point begin = Clock::now();
-    do {
-      const Mirror& mirror = mirrors_[next_++ % mirrors_.size()];
-      execute(plan, mirror);
-      ++calls;
-      seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    } while (seconds < shortest);
-    return seconds / calls;
   }
 
   [[nodiscard]] Tuned result() const {
@@ -421,10 +411,9 @@ class Race {
 
   const Problem& problem_;
   const Backend& backend_;
-  std::vector<Candidate> candidates_;
   std::deque<Tensors> tensors_;
   std::deque<Mirror> mirrors_;
-  std::size_t next_ = 0;
+  std::vector<Candidate> candidates_;
 };
 
 /// The problem that its tensors pose: of equal packed sequences, there may be another number of chunk states.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -58,6 +59,25 @@ void set_extents(MutableTensor& tensor, std::size_t rank, At&& at) {
     std::tie(tensor.shape[d], tensor.strides[d]) = at(d);
 }
 
+// What PyTorch (from 2.10 on) and others show of DLPack's C interface, version 1: dlpack.h's DLPackExchangeAPI.
+struct ExchangeFunctions {
+  std::uint32_t major, minor;
+  const ExchangeFunctions* previous;  ///< of an older major version
+  void *allocate, *managed_from_object, *managed_to_object;
+  int (*borrow)(void* object, nb::dlpack::dltensor* tensor);  ///< not 0: a Python error is set
+  int (*current_stream)(int device_type, std::int32_t device, void** stream);
+};
+
+/// Null if the type shows none.
+const ExchangeFunctions* exchange_functions_of(const nb::object& type) {
+  const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
+  const auto* found =
+      static_cast<const ExchangeFunctions*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  while (found != nullptr && found->major != 1) found = found->previous;
+  return found == nullptr || found->borrow == nullptr ? nullptr : found;
+}
+
 /// A name that Python need not make again for each look-up.
 nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
 
@@ -66,7 +86,8 @@ struct Torch {
   nb::object tensor;
   std::array<nb::object, dtypes.size()> dtype_of;
   DeviceKind gpu = DeviceKind::cuda;
-  // Attributes of tensors.
+  const ExchangeFunctions* functions = nullptr;
+  // Attributes of tensors, for versions without the functions.
   nb::object dtype = interned("dtype"), shape = interned("shape"), stride = interned("stride"),
              data_ptr = interned("data_ptr"), is_cuda = interned("is_cuda"), is_cpu = interned("is_cpu"),
              get_device = interned("get_device");
@@ -82,6 +103,7 @@ const Torch* torch() {
   auto* made = new Torch{module.attr("Tensor"), {}};
   if (!module.attr("version").attr("hip").is_none()) made->gpu = DeviceKind::hip;
   for (std::size_t i = 0; i < dtypes.size(); ++i) made->dtype_of[i] = module.attr(dtypes[i].name);
+  made->functions = exchange_functions_of(made->tensor);
   return found = made;
 }
 
@@ -94,10 +116,15 @@ class Arrays {
   }
 
  private:
-  /// By attributes: a tensor's __dlpack__ is Python code that costs more than a whole call may.
+  /// A tensor's __dlpack__ is Python code that costs more than a whole call may.
   MutableTensor read_torch(const char* name, const nb::object& object) const {
     const Torch& torch = *torch_;
     MutableTensor tensor;
+    nb::dlpack::dltensor borrowed{};
+    if (torch.functions != nullptr) {
+      if (torch.functions->borrow(object.ptr(), &borrowed) == 0) return described(name, object, borrowed);
+      PyErr_Clear();  // what follows finds out what is wrong with it
+    }
     const nb::object dtype = object.attr(torch.dtype);
     const auto* known = std::find_if(torch.dtype_of.begin(), torch.dtype_of.end(),
                                      [&](const nb::object& candidate) { return candidate.is(dtype); });
@@ -135,32 +162,44 @@ class Arrays {
     }
     keep_.push_back(array);
 
+    return described(name, object,
+                     {array.data_handle(),
+                      {array.device_type(), array.device_id()},
+                      static_cast<std::int32_t>(array.ndim()),
+                      array.dtype(),
+                      const_cast<std::int64_t*>(array.shape_ptr()),
+                      const_cast<std::int64_t*>(array.stride_ptr()),
+                      array.byte_offset()},
+                     bits_of_bf16);
+  }
+
+  static MutableTensor described(const char* name, const nb::object& object, const nb::dlpack::dltensor& array,
+                                 bool bits_of_bf16 = false) {
     MutableTensor tensor;
     const auto* known = std::find_if(dtypes.begin(), dtypes.end(), [&](const NamedDType& d) {
-      return static_cast<std::uint8_t>(d.code) == array.dtype().code && d.bits == array.dtype().bits &&
-             array.dtype().lanes == 1;
+      return static_cast<std::uint8_t>(d.code) == array.dtype.code && d.bits == array.dtype.bits &&
+             array.dtype.lanes == 1;
     });
     if (known == dtypes.end() && !bits_of_bf16) refuse_dtype(name, text(object.attr("dtype")));
     tensor.dtype = bits_of_bf16 ? DType::bf16 : known->dtype;
-    switch (array.device_type()) {
+    switch (array.device.device_type) {
       case nb::device::cpu::value:
       case nb::device::cuda_host::value:
       case nb::device::rocm_host::value:
         break;
       case nb::device::cuda::value:
       case nb::device::cuda_managed::value:
-        tensor.device = {DeviceKind::cuda, array.device_id()};
+        tensor.device = {DeviceKind::cuda, array.device.device_id};
         break;
       case nb::device::rocm::value:
-        tensor.device = {DeviceKind::hip, array.device_id()};
+        tensor.device = {DeviceKind::hip, array.device.device_id};
         break;
       default:
-        refuse_device(name, "a device of DLPack's kind " + std::to_string(array.device_type()));
+        refuse_device(name, "a device of DLPack's kind " + std::to_string(array.device.device_type));
     }
-    set_extents(tensor, array.ndim(), [&](std::size_t d) {
-      return std::pair(static_cast<std::int64_t>(array.shape(d)), static_cast<std::int64_t>(array.stride(d)));
-    });
-    tensor.data = const_cast<void*>(static_cast<const void*>(array.data()));
+    set_extents(tensor, static_cast<std::size_t>(array.ndim),
+                [&](std::size_t d) { return std::pair(array.shape[d], array.strides[d]); });
+    tensor.data = static_cast<std::byte*>(array.data) + array.byte_offset;
     return tensor;
   }
 

@@ -44,9 +44,9 @@ std::vector<Shape> shapes_of_file(const std::string& path) {
   return shapes;
 }
 
-std::vector<Shape> shapes_of(const std::string& what) {
+std::vector<Shape> shapes_of(const std::string& what, const Device& device) {
   if (what != "models" && what != "grid") return shapes_of_file(what);
-  constexpr std::int64_t most_tokens = 4096;
+  const std::int64_t most_tokens = device.kind == DeviceKind::cpu ? 4096 : 262144;  // a CPU would take hours
   std::vector<Shape> shapes;
   for (const workload::Row& row : workload::rows(most_tokens)) {
     if (row.set == what) shapes.push_back(row.shape);
@@ -55,10 +55,11 @@ std::vector<Shape> shapes_of(const std::string& what) {
 }
 
 std::vector<Problem> problems_of(const TuneRequest& request) {
+  const Device device = home_of(request.backend);
   std::vector<Problem> problems;
-  for (const Shape& shape : shapes_of(request.shapes)) {
+  for (const Shape& shape : shapes_of(request.shapes, device)) {
     problems.push_back(workload::problem_of(shape, request.dtype));
-    problems.back().device = home_of(request.backend);
+    problems.back().device = device;
   }
   return problems;
 }

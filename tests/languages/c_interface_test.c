@@ -274,6 +274,40 @@ static void test_backends(void) {
   tilemamba_backend_list_destroy(NULL);
 }
 
+/* The default that is listed is what a plan takes, and candidates that refuse say why. */
+static void test_candidates(void) {
+  problem* p = new_problem();
+  const tilemamba_choice choice = {sizeof choice, "kokkos-serial", NULL, TILEMAMBA_AUTOMATIC};
+  tilemamba_candidate_list* list = NULL;
+  tilemamba_candidate candidate = {sizeof candidate, NULL, NULL, NULL, 0, 0, 0};
+  tilemamba_plan* plan = NULL;
+  tilemamba_plan_info info = {sizeof info, NULL, NULL, 0, 0};
+  size_t i;
+  int defaults = 0;
+  EXPECT(tilemamba_plan_create(&plan, &p->arguments, &p->options, &choice) == TILEMAMBA_OK);
+  EXPECT(tilemamba_plan_query(plan, &info) == TILEMAMBA_OK);
+  EXPECT(tilemamba_candidate_list_create(&list, &p->arguments, &p->options) == TILEMAMBA_OK);
+  for (i = 0; i < tilemamba_candidate_list_count(list); ++i) {
+    EXPECT(tilemamba_candidate_list_query(list, i, &candidate) == TILEMAMBA_OK);
+    EXPECT(candidate.size == sizeof candidate && strlen(candidate.backend) > 0);
+    EXPECT(strlen(candidate.policy) > 0 || strlen(candidate.refusal) > 0);
+    if (strcmp(candidate.backend, "kokkos-serial") != 0 || !candidate.is_default) continue;
+    ++defaults;
+    EXPECT(candidate.schedule == info.schedule && strcmp(candidate.policy, info.policy) == 0);
+    EXPECT(candidate.workspace_bytes == info.workspace_bytes && strlen(candidate.refusal) == 0);
+  }
+  EXPECT(defaults == 1);
+  EXPECT_FAILURE(tilemamba_candidate_list_query(list, i, &candidate), TILEMAMBA_INVALID_ARGUMENT,
+                 "there is no candidate");
+  tilemamba_candidate_list_destroy(list);
+  tilemamba_candidate_list_destroy(NULL);
+  p->tensors[0].shape[1] = 3;
+  EXPECT_FAILURE(tilemamba_candidate_list_create(&list, &p->arguments, &p->options), TILEMAMBA_INVALID_ARGUMENT, "dt");
+  EXPECT(list == NULL);
+  tilemamba_plan_destroy(plan);
+  free(p);
+}
+
 static void* in_a_thread(void* result) {
   problem* p = new_problem();
   int i, right = strcmp(tilemamba_last_error(), "") == 0; /* the other threads' messages are theirs */
@@ -304,6 +338,7 @@ int main(int argc, char** argv) {
   test_errors_of_c();
   test_errors_of_the_library();
   test_backends();
+  test_candidates();
   test_threads();
   printf("%d expectations failed\n", failures);
   return failures == 0 ? 0 : 1;

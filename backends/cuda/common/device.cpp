@@ -5,11 +5,11 @@
 
 namespace tilemamba::cuda {
 
-namespace {
-
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
+
+namespace {
 
 /// Why there are no devices to count.
 std::string why_none(cudaError_t error) {

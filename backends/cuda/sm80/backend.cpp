@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/cuda/common/memory.hpp"
+#include "backends/cuda/common/stopwatch.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
 
 namespace tilemamba::cuda::sm80 {
@@ -130,7 +131,7 @@ class Sm80Backend : public Backend {
   [[nodiscard]] Probe probe() const override {
     return probe_of(
         machine(), [](const DeviceFacts& device) { return device.refusal; },
-        "mma.sync, CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
+        "mma.sync, CUDA " + version_text(CUDART_VERSION));
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
@@ -179,6 +180,11 @@ class Sm80Backend : public Backend {
     return cuda::allocate(device, bytes);
   }
   void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
+  [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
+  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
+                                                     Outcome& outcome) const override {
+    return cuda::stopwatch(device, std::move(calls), outcome);
+  }
   [[nodiscard]] Device home() const noexcept override { return {DeviceKind::cuda, 0}; }
   [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
                                std::size_t bytes) const noexcept override {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cuda/common/device.hpp"
+#include "backends/cuda/common/stopwatch.hpp"
 #include "backends/cuda/sm80/backend.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
 #include "backends/cuda/sm90/maps.hpp"
@@ -190,6 +191,11 @@ class Sm90Backend : public Backend {
     return sm80::backend().allocate(device, bytes);
   }
   void release(const Device& device, void* memory) const noexcept override { sm80::backend().release(device, memory); }
+  [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
+  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
+                                                     Outcome& outcome) const override {
+    return cuda::stopwatch(device, std::move(calls), outcome);
+  }
   [[nodiscard]] Device home() const noexcept override { return sm80::backend().home(); }
   [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
                                std::size_t bytes) const noexcept override {

@@ -211,6 +211,32 @@ typedef struct tilemamba_backend_info {
 TILEMAMBA_EXPORT tilemamba_status tilemamba_backend_list_query(const tilemamba_backend_list* list, size_t index,
                                                                tilemamba_backend_info* info);
 
+/** What could run a problem: every backend, and each of its schedules and policies, those that refuse included. */
+typedef struct tilemamba_candidate_list tilemamba_candidate_list;
+
+/** For tensors like these, as in tilemamba_plan_create. @param list where the list goes; NULL goes there if the call
+ * fails */
+TILEMAMBA_EXPORT tilemamba_status tilemamba_candidate_list_create(tilemamba_candidate_list** list,
+                                                                  const tilemamba_arguments* arguments,
+                                                                  const tilemamba_options* options);
+/** @param list may be NULL */
+TILEMAMBA_EXPORT void tilemamba_candidate_list_destroy(tilemamba_candidate_list* list);
+/** The number of candidates. @param list not NULL */
+TILEMAMBA_EXPORT size_t tilemamba_candidate_list_count(const tilemamba_candidate_list* list);
+
+/** Set the size; the rest is filled in. Strings live as long as the list. */
+typedef struct tilemamba_candidate {
+  size_t size;
+  const char* backend; /**< member, e.g. "kokkos-openmp" */
+  const char* policy;  /**< empty, with TILEMAMBA_AUTOMATIC, for a backend that cannot run at all */
+  const char* refusal; /**< why it cannot run; empty: it can */
+  tilemamba_schedule schedule;
+  int32_t is_default; /**< the planner's choice for this problem on this backend */
+  size_t workspace_bytes;
+} tilemamba_candidate;
+TILEMAMBA_EXPORT tilemamba_status tilemamba_candidate_list_query(const tilemamba_candidate_list* list, size_t index,
+                                                                 tilemamba_candidate* candidate);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
