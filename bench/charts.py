@@ -146,10 +146,10 @@ def panel(title, x_axis, y_axis, marks, size=SMALL):
     return "\n".join(parts) + "</svg>"
 
 
-def bars(title, label, rows, style):
-    """Bars from the left with their names. rows: [(name, value, text)]; the axis starts at 0."""
+def bars(title, label, rows, style, longest=0):
+    """Bars from the left with their names. rows: [(name, value, text)]; the axis starts at 0 and goes to `longest` at least."""
     names, row_height, top, width = 270, 20, 30, 560
-    axis = Linear(label, [0, *(value for _, value, _ in rows)], 5)
+    axis = Linear(label, [0, longest, *(value for _, value, _ in rows)], 5)
     bottom = top + row_height * len(rows) + 4
 
     def x_of(value):

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// tilemamba_bench: times of the CPU backends, each schedule and policy, with Google Benchmark. README.md tells how to
-/// run and read it, core/shapes.hpp what is measured. A name is
+/// tilemamba_bench: times of the CPU backends, or of those of a GPU, each schedule and policy, with Google Benchmark.
+/// README.md tells how to run and read it, core/shapes.hpp what is measured. A name is
 ///
-///     SET/BACKEND/SCHEDULE/POLICY/DTYPE/[MODEL/]B:1/T:4096/H:8/P:64/G:1/N:128        SCHEDULE/POLICY or `automatic`
+///     SET/BACKEND/SCHEDULE/POLICY/DTYPE/[MODEL/]B:1/T:4096/H:8/P:64/G:1/N:128[/S:8]     SCHEDULE/POLICY or `automatic`
 ///
-/// Counters: `bytes` and `flop` (of a call: core/workload.hpp), `GFLOP/s`, `token_heads/s` (B T H per second) and,
-/// where there is a BLAS, `of_sgemm`: the FLOP/s as a share of sgemm's, measured just before on as many threads. The
-/// label of `automatic` is what the planner chose. `sgemm/1024` (`GFLOP/s`) and `memory/copy` (`GB/s`) are what the
-/// machine can do at best.
+/// Counters: `bytes` and `flop` (of a call: core/workload.hpp), `GFLOP/s`, `token_heads/s` (B T H per second),
+/// `error_y` and `error_states` (of the first call, on a sample: core/sample.hpp) and, where there is a BLAS,
+/// `of_sgemm`: the FLOP/s as a share of sgemm's, measured just before on as many threads. The label of `automatic` is
+/// what the planner chose. `sgemm/1024` (`GFLOP/s`) and `memory/copy` (`GB/s`) are what a CPU can do at best.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
@@ -18,9 +18,11 @@
 #include <exception>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -30,6 +32,8 @@
 #include "bench/sgemm.hpp"
 #include "core/cpu.hpp"
 #include "core/golden.hpp"
+#include "core/mirror.hpp"
+#include "core/sample.hpp"
 #include "core/shapes.hpp"
 #include "core/workload.hpp"
 
@@ -47,33 +51,90 @@ struct Case {
   Choice choice;
 };
 
-/// The tensors of one shape.
-struct Call {
-  Call(const workload::Shape& of_shape, DType of_dtype)
-      : shape(of_shape), dtype(of_dtype), inputs(shape, dtype), outputs(inputs.arguments(), {}, true) {}
-  workload::Shape shape;
-  DType dtype;
-  workload::Inputs inputs;
-  golden::GuardedOutputs outputs;
-};
+/// The tensors of one shape: on the host, and where a backend wants them, there in as many copies as no cache holds.
+class Call {
+ public:
+  Call(const Case& of, const Device& device)
+      : row_(of.row), dtype_(of.dtype), device_(device), inputs_(of.row.shape, of.dtype, of.row.decay) {
+    Problem problem = Problem::of(outputs_.arguments());
+    sample_.emplace(problem, outputs_.arguments());
+    problem.device = device;
+    std::optional<Plan> largest;
+    for (const Candidate& candidate : candidates(problem)) {
+      if (!candidate.refusal.empty() || (largest && candidate.workspace_bytes <= largest->workspace_bytes())) continue;
+      largest.emplace(problem, Choice{candidate.backend, candidate.schedule, candidate.policy});
+    }
+    constexpr double more_than_caches = 512e6;
+    constexpr std::size_t most_copies = 16;
+    const double bytes = workload::minimal_bytes(problem) + static_cast<double>(largest->workspace_bytes());
+    do {
+      mirrors_.emplace_back(*largest, outputs_.arguments());
+    } while (device.kind != DeviceKind::cpu && mirrors_.size() < most_copies &&
+             static_cast<double>(mirrors_.size()) * bytes < more_than_caches);
+  }
 
-/// A plan with its workspace.
-struct Execution {
-  explicit Execution(const Case& of) : plan(workload::problem_of(of.row.shape, of.dtype), of.choice) {}
-  void run(const Arguments& arguments) const { plan.execute(arguments, workspace.data(), plan.workspace_bytes()); }
-  Plan plan;
-  golden::GuardedMemory workspace{plan.workspace_bytes()};
+  [[nodiscard]] bool is_of(const Case& other, const Device& device) const {
+    return row_.shape == other.row.shape && row_.decay == other.row.decay && dtype_ == other.dtype && device_ == device;
+  }
+  [[nodiscard]] std::vector<const Mirror*> mirrors() const {
+    std::vector<const Mirror*> all;
+    for (const Mirror& mirror : mirrors_) all.push_back(&mirror);
+    return all;
+  }
+  void run(const Plan& plan) const {
+    plan.execute(mirrors_.front().arguments(), mirrors_.front().workspace(), plan.workspace_bytes());
+  }
+  /// What the first call of a plan gave is looked at: a fast wrong answer must not get a time.
+  [[nodiscard]] Sample::Errors check(const Plan& plan) {
+    Mirror& mirror = mirrors_.front();
+    outputs_.poison();
+    mirror.poison();
+    run(plan);
+    mirror.fetch();
+    if (!outputs_.damage().empty() || (device_.kind == DeviceKind::cpu && !mirror.intact())) {
+      throw Error(ErrorCode::backend_failure, "it wrote outside of the memory that it was given");
+    }
+    const Arguments& arguments = outputs_.arguments();
+    if (!workload::all_finite(arguments.y) || !workload::all_finite(*arguments.final_states)) {
+      throw Error(ErrorCode::backend_failure, "it gave an answer that is not finite");
+    }
+    const Sample::Errors errors = sample_->errors_of(arguments);
+    constexpr double broken = 2e-2;  // beyond what any type's rounding explains
+    if (!errors.y.within(broken) || !errors.final_states.within(broken)) {
+      throw Error(ErrorCode::backend_failure, "it gave a wrong answer");
+    }
+    return errors;
+  }
+
+ private:
+  workload::Row row_;
+  DType dtype_;
+  Device device_;
+  workload::Inputs inputs_;
+  golden::GuardedOutputs outputs_{inputs_.arguments(), {}, true};
+  std::optional<Sample> sample_;
+  std::vector<Mirror> mirrors_;
 };
 
 /// Times one case after the other. What the last one needed is kept: repetitions and the other backends and schedules
 /// of a shape find the same tensors, and no more than one shape is in memory.
 class Timer {
  public:
+  explicit Timer(const Device& device) : device_(device) {}
+
   void time(State& state, const Case& of) {
     try {
       prepare(of);
-      const Arguments& arguments = call_->outputs.arguments();
-      for (auto iteration : state) execution_->run(arguments);
+      if (device_.kind == DeviceKind::cpu) {
+        for (auto iteration : state) call_->run(*plan_);
+      } else {
+        // The batch is known only when its time is.
+        Timing::Taken taken = timing_->take();
+        while (state.KeepRunningBatch(static_cast<benchmark::IterationCount>(taken.calls))) {
+          taken = timing_->take();
+          state.SetIterationTime(taken.seconds * static_cast<double>(taken.calls));
+        }
+      }
       report(state, of);
     } catch (const Error& error) {
       last_ = nullptr;
@@ -87,47 +148,41 @@ class Timer {
  private:
   void prepare(const Case& of) {
     if (last_ == &of) return;
-    execution_.reset();
-    if (!call_ || call_->shape != of.row.shape || call_->dtype != of.dtype) {
+    timing_.reset();
+    if (!call_ || !call_->is_of(of, device_)) {
       call_.reset();
-      if (have_blas) sgemm_rate_ = Sgemm().rate();
-      call_.emplace(of.row.shape, of.dtype);
+      if (have_blas && device_.kind == DeviceKind::cpu) sgemm_rate_ = Sgemm().rate();
+      call_.emplace(of, device_);
     }
-    execution_.emplace(of);
-    warm_up();
+    Problem problem = workload::problem_of(of.row.shape, of.dtype);
+    problem.device = device_;
+    plan_.emplace(problem, of.choice);
+    errors_ = call_->check(*plan_);
+    if (device_.kind != DeviceKind::cpu) timing_.emplace(*plan_, call_->mirrors());
     last_ = &of;
   }
 
-  /// What the first call gave is looked at: a fast wrong answer must not get a time.
-  void warm_up() {
-    golden::GuardedOutputs& outputs = call_->outputs;
-    outputs.poison();
-    execution_->run(outputs.arguments());
-    if (!outputs.damage().empty() || !execution_->workspace.intact()) {
-      throw Error(ErrorCode::backend_failure, "it wrote outside of the memory that it was given");
-    }
-    if (!workload::all_finite(outputs.arguments().y) || !workload::all_finite(*outputs.arguments().final_states)) {
-      throw Error(ErrorCode::backend_failure, "it gave an answer that is not finite");
-    }
-  }
-
   void report(State& state, const Case& of) const {
-    const Plan& plan = execution_->plan;
-    const double flop = workload::useful_flop(plan.problem());
+    const double flop = workload::useful_flop(plan_->problem());
     const auto token_heads = static_cast<double>(of.row.shape.batch * of.row.shape.tokens * of.row.shape.heads);
-    state.counters["bytes"] = workload::minimal_bytes(plan.problem());
+    state.counters["bytes"] = workload::minimal_bytes(plan_->problem());
     state.counters["flop"] = flop;
     state.counters["GFLOP/s"] = Counter(flop * 1e-9, Counter::kIsIterationInvariantRate);
     state.counters["token_heads/s"] = Counter(token_heads, Counter::kIsIterationInvariantRate);
-    if (have_blas) state.counters["of_sgemm"] = Counter(flop / sgemm_rate_, Counter::kIsIterationInvariantRate);
+    state.counters["error_y"] = errors_.y.relative();
+    state.counters["error_states"] = errors_.final_states.relative();
+    if (sgemm_rate_ > 0) state.counters["of_sgemm"] = Counter(flop / sgemm_rate_, Counter::kIsIterationInvariantRate);
     if (of.choice.schedule == Schedule::automatic) {
-      state.SetLabel(std::string(name(plan.schedule())) + "/" + std::string(plan.policy()));
+      state.SetLabel(std::string(name(plan_->schedule())) + "/" + std::string(plan_->policy()));
     }
   }
 
+  Device device_;
   std::optional<Call> call_;
-  std::optional<Execution> execution_;
-  const Case* last_ = nullptr;  ///< what `execution_` is ready for
+  std::optional<Plan> plan_;
+  std::optional<Timing> timing_;
+  Sample::Errors errors_;
+  const Case* last_ = nullptr;  ///< what `plan_` is ready for
   double sgemm_rate_ = 0;       ///< FLOP/s
   bool failed_ = false;
 };
@@ -164,17 +219,33 @@ std::string name_of(const Case& of) {
   add("/P:", shape.head_dim);
   add("/G:", shape.groups);
   add("/N:", shape.state);
+  if (shape.sequences > 0) add("/S:", shape.sequences);
   return text;
 }
 
-/// Every schedule and policy of a backend for one shape, and the planner's choice.
-std::vector<Case> cases_of(const workload::Row& row, DType dtype, const std::string& backend) {
+/// For one shape every schedule and policy of each backend, on a GPU those left out that it has from one before it, and
+/// the planner's choice; of the largest calls on a GPU the planner's choice alone.
+std::vector<Case> cases_of(const workload::Row& row, DType dtype, const std::vector<std::string>& backends,
+                           const Device& device) {
+  Problem problem = workload::problem_of(row.shape, dtype);
+  problem.device = device;
+  const std::vector<Candidate> all = candidates(problem);
+  constexpr std::int64_t large = std::int64_t{1} << 27;
+  const bool few = device.kind != DeviceKind::cpu &&
+                   row.shape.batch * row.shape.tokens * row.shape.heads * row.shape.head_dim > large;
   std::vector<Case> cases;
-  for (const Candidate& candidate : candidates(workload::problem_of(row.shape, dtype))) {
-    if (candidate.backend != backend || !candidate.refusal.empty()) continue;
-    cases.push_back({row, dtype, {backend, candidate.schedule, candidate.policy}});
+  std::set<std::pair<Schedule, std::string>> seen;
+  for (const std::string& backend : backends) {
+    std::set<std::pair<Schedule, std::string>> of_backend;
+    for (const Candidate& candidate : all) {
+      if (few || candidate.backend != backend || !candidate.refusal.empty()) continue;
+      of_backend.emplace(candidate.schedule, candidate.policy);
+      if (device.kind != DeviceKind::cpu && seen.contains({candidate.schedule, candidate.policy})) continue;
+      cases.push_back({row, dtype, {backend, candidate.schedule, candidate.policy}});
+    }
+    seen.merge(of_backend);
+    cases.push_back({row, dtype, {backend, Schedule::automatic, ""}});
   }
-  cases.push_back({row, dtype, {backend, Schedule::automatic, ""}});
   return cases;
 }
 
@@ -218,15 +289,16 @@ void add_copy(int threads) {
       ->UseRealTime();
 }
 
-void add_cases(Timer& timer, const std::vector<CpuBackend>& measured, std::int64_t max_tokens) {
-  for (const workload::Row& row : workload::rows(max_tokens)) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const CpuBackend& backend : measured) {
-        for (const Case& of : cases_of(row, dtype, backend.name)) {
-          benchmark::RegisterBenchmark(name_of(of).c_str(), [&timer, of](State& state) { timer.time(state, of); })
-              ->Unit(benchmark::kMicrosecond)
-              ->UseRealTime();
-        }
+void add_cases(Timer& timer, const std::vector<workload::Row>& rows, const std::vector<DType>& dtypes,
+               const std::vector<std::string>& backends, const Device& device) {
+  for (const workload::Row& row : rows) {
+    for (const DType dtype : dtypes) {
+      for (const Case& of : cases_of(row, dtype, backends, device)) {
+        auto* const added =
+            benchmark::RegisterBenchmark(name_of(of).c_str(), [&timer, of](State& state) { timer.time(state, of); });
+        added->Unit(benchmark::kMicrosecond);
+        if (device.kind == DeviceKind::cpu) added->UseRealTime();
+        if (device.kind != DeviceKind::cpu) added->UseManualTime();
       }
     }
   }
@@ -235,13 +307,16 @@ void add_cases(Timer& timer, const std::vector<CpuBackend>& measured, std::int64
 // -------------------------------------------------------------------------------------------------------- the program
 
 constexpr const char* usage =
-    "tilemamba_bench [--max_tokens=4096] [Google Benchmark's options]\n"
+    "tilemamba_bench [--backend=FAMILY] [--max_tokens=4096] [Google Benchmark's options]\n"
     "\n"
     "Times every schedule and policy of the CPU backends. Sets: sizes, tokens, models, grid (B 4, T from 1024 to\n"
     "--max_tokens). OMP_NUM_THREADS gives the threads, TILEMAMBA_CPU_ISA the level of instructions. Backends that "
     "take\n"
     "one thread only are measured where OMP_NUM_THREADS is 1. Unless said otherwise, --benchmark_min_time is 0.1.\n"
     "For example: --benchmark_filter='^tokens/kokkos-openmp/.*/f32/'\n"
+    "\n"
+    "--backend=cuda: those of the GPU instead, in bf16. Sets: grid, models, off-grid, varlen, slow. Times are the\n"
+    "device's: of replayed graphs, on copies of the tensors that take turns. --benchmark_min_time is 0.02.\n"
     "\n";
 
 void print_help() {
@@ -249,54 +324,80 @@ void print_help() {
   benchmark::PrintDefaultHelp();
 }
 
-/// Takes --max_tokens=N out of the arguments. @return N, 4096 if it is not there; nothing if it is no number.
-std::optional<std::int64_t> take_max_tokens(std::vector<char*>& arguments) {
-  constexpr std::string_view flag = "--max_tokens=";
-  std::int64_t value = 4096;
+/// Takes FLAG=VALUE out of the arguments. @return the value; nothing if it is not there.
+std::optional<std::string> take(std::vector<char*>& arguments, std::string_view flag) {
   for (auto at = arguments.begin(); at != arguments.end(); ++at) {
     const std::string_view argument = *at;
-    if (!argument.starts_with(flag)) continue;
-    const char* const end = argument.data() + argument.size();
-    const auto [stop, error] = std::from_chars(argument.data() + flag.size(), end, value);
-    if (error != std::errc() || stop != end) return std::nullopt;
+    if (!argument.starts_with(flag) || argument.substr(flag.size(), 1) != "=") continue;
+    std::string value(argument.substr(flag.size() + 1));
     arguments.erase(at);
-    break;
+    return value;
   }
-  return value;
+  return std::nullopt;
+}
+
+int fail(const char* why, int code) {
+  std::fprintf(stderr, "tilemamba_bench: %s\n", why);
+  return code;
+}
+
+/// Registers what a CPU's backends can do. @return 0, or the program's exit code.
+int add_cpu(Timer& timer, std::int64_t max_tokens) {
+  std::vector<CpuBackend> found = cpu_backends();
+  int threads = 0;
+  for (const CpuBackend& backend : found) threads = std::max(threads, backend.threads);
+  std::erase_if(found, [&](const CpuBackend& backend) { return backend.threads != threads; });
+  if (found.empty()) return fail("no backend can run on this CPU; `tilemamba info` says why", 1);
+  benchmark::AddCustomContext("cpu", processor_name());
+  benchmark::AddCustomContext("cpu_level", found.front().level);
+  benchmark::AddCustomContext("threads", std::to_string(threads));
+  if (have_blas) benchmark::AddCustomContext("blas", std::string(blas));
+  add_sgemm();
+  add_copy(threads);
+  std::vector<std::string> names;
+  for (const CpuBackend& backend : found) names.push_back(backend.name);
+  add_cases(timer, workload::rows(max_tokens), {DType::f32, DType::bf16}, names, {});
+  return 0;
+}
+
+/// The same for a GPU: "cuda:0, NVIDIA H200, compute capability 9.0".
+int add_gpu(Timer& timer, const std::string& family, const Device& device) {
+  std::vector<std::string> names;
+  for (const BackendInfo& info : backends()) {
+    if ((info.family != family && info.name != family) || !info.can_run) continue;
+    const std::string& words = info.devices.front();
+    const std::size_t begin = words.find(", ") + 2;
+    if (names.empty()) benchmark::AddCustomContext("device", words.substr(begin, words.rfind(", ") - begin));
+    names.push_back(info.name);
+  }
+  add_cases(timer, workload::rows_of_gpus(), {DType::bf16}, names, device);
+  return 0;
 }
 
 int run(int argc, char** argv) {
   std::vector<char*> arguments(argv, argv + argc);
-  const std::optional<std::int64_t> max_tokens = take_max_tokens(arguments);
-  if (!max_tokens) {
-    std::fputs("tilemamba_bench: --max_tokens takes a number of tokens\n", stderr);
-    return 2;
+  const std::string backend = take(arguments, "--backend").value_or("");
+  const std::string tokens = take(arguments, "--max_tokens").value_or("4096");
+  std::int64_t max_tokens = 0;
+  const auto [stop, error] = std::from_chars(tokens.data(), tokens.data() + tokens.size(), max_tokens);
+  if (error != std::errc() || stop != tokens.data() + tokens.size()) {
+    return fail("--max_tokens takes a number of tokens", 2);
   }
-  std::string min_time = "--benchmark_min_time=0.1";  // the first of its kind, so that a later one counts
+  const Device device = backend.empty() ? Device{} : home_of(backend);
+  const bool on_cpu = device.kind == DeviceKind::cpu;
+  if (on_cpu && !backend.empty()) return fail("--backend: no GPU that it could run on; `tilemamba info` says why", 1);
+  // The first of its kind, so that a later one counts.
+  std::string min_time = on_cpu ? "--benchmark_min_time=0.1" : "--benchmark_min_time=0.02";
   arguments.insert(std::next(arguments.begin()), min_time.data());
   int count = static_cast<int>(arguments.size());
   arguments.push_back(nullptr);
   benchmark::Initialize(&count, arguments.data(), print_help);
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
 
-  std::vector<CpuBackend> measured = cpu_backends();
-  int threads = 0;
-  for (const CpuBackend& backend : measured) threads = std::max(threads, backend.threads);
-  std::erase_if(measured, [&](const CpuBackend& backend) { return backend.threads != threads; });
-  if (measured.empty()) {
-    std::fputs("tilemamba_bench: no backend can run on this CPU; `tilemamba info` says why\n", stderr);
-    return 1;
-  }
   benchmark::AddCustomContext("tilemamba", std::string(version()));
   benchmark::AddCustomContext("compiler", TILEMAMBA_COMPILER);
-  benchmark::AddCustomContext("cpu", processor_name());
-  benchmark::AddCustomContext("cpu_level", measured.front().level);
-  benchmark::AddCustomContext("threads", std::to_string(threads));
-  if (have_blas) benchmark::AddCustomContext("blas", std::string(blas));
-  Timer timer;
-  add_sgemm();
-  add_copy(threads);
-  add_cases(timer, measured, *max_tokens);
+  Timer timer(device);
+  if (const int code = on_cpu ? add_cpu(timer, max_tokens) : add_gpu(timer, backend, device); code != 0) return code;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return timer.failed() ? 1 : 0;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's performance section, from a committed result file.
+"""README's performance sections, each from a committed result file.
 
-readme_section.py RESULTS.json   writes it between README's markers, the first of which then names the file
-readme_section.py --check        whether it is what the file that the marker names gives
+readme_section.py RESULTS.json   writes one between README's markers, the first of which then names the file. It takes the place of
+                                 the section whose file has the same name but for the date, else it becomes the last one
+readme_section.py --check        whether each is what the file that its marker names gives
 
---readme FILE: another file than README.md; what its marker names is relative to its folder.
+--readme FILE: another file than README.md; what its markers name is relative to its folder.
 
 Exit code: 0; 1 if --check finds a difference; 2 for a file or markers that cannot be read; 77 if there is nothing to check yet.
 """
@@ -110,31 +111,95 @@ def size_table(measured):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) if rows else "", last
 
 
+def device_table(measured):
+    """Of a GPU: milliseconds of the planner's choice, the floor, each peer; and notes."""
+    level, backend, threads = best_machine(by_machine(measured))
+    peers = sorted({peer for results in measured.peers.values() for peer in results})
+    lines = [["shape", "ms", "x floor", *(f"{peer}, ms" for peer in peers), *(f"{peer} : ours" for peer in peers)]]
+    for place, shapes in measured.places.items():
+        if (place.level, place.backend, place.threads) != (level, backend, threads):
+            continue
+        for shape, schedules in shapes.items():
+            result = taken(schedules)
+            least = table.floor(measured, (level, threads), result)
+            found = [measured.peers.get((level, threads, place.set, shape), {}).get(peer) for peer in peers]
+            what = f"{place.set} {shape.model} {shape.sizes}".replace("  ", " ")
+            lines.append([what, f"{result.median * 1e-3:.4f}", f"{result.median / least:.2f}" if least else "",
+                          *(f"{peer.median * 1e-3:.4f}" if peer else "" for peer in found),
+                          *(f"{peer.median / result.median:.2f}" if peer else "" for peer in found)])
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def section(measured, file):
     """@param file the result file's path, as the text is to give it."""
-    context = measured.contexts[0]
+    context = {key: value for of_run in reversed(measured.contexts) for key, value in of_run.items()}
     level, backend, threads = best_machine(by_machine(measured))
     levels = list(dict.fromkeys(place.level for place in measured.places))
     where = ", ".join(filter(None, (f"`{backend}`", level if threads else "")))
     commit, _, changed = str(context.get("commit", "")).partition("-")
-    said = [str(context.get("date", ""))[:10], *(str(context[key]) for key in ("compiler", "blas") if key in context),
+    said = [str(context.get("date", ""))[:10], *(str(context[key]) for key in ("compiler", "blas") if key in context and threads),
+            *(f"{key} {context[key]}" for key in ("driver", "torch", "triton") if context.get(key)),
             f"commit {commit[:10]}" if commit else "", "with changes" if changed else ""]
     machine = context.get("cpu", context.get("device", level))
-    sizes, last = size_table(measured)
-    lines = ["### Results", "", f"{machine}: {where}; {', '.join(filter(None, said))}.", ""]
-    if sizes:
-        lines += ["Million token-heads a second (B T H : time), with the planner's choice, medians of repetitions:", "", sizes, ""]
-        notes = [text for column, text in (("of sgemm", "`of sgemm`: the share of sgemm's GFLOP/s"),
-                                           ("x floor", "`x floor`: the time as a multiple of the least possible one"))
-                 if column in sizes.partition("\n")[0]]
-        lines += [f"{'; '.join(notes)}; both for {last}." if len(notes) == 2 else f"{notes[0]}; for {last}."] if notes else []
+    lines = ["### Results" if threads else f"### Results on an {level}", "",
+             f"{machine}: {where}; {', '.join(filter(None, said))}.", ""]
+    if threads:
+        sizes, last = size_table(measured)
+        if sizes:
+            lines += ["Million token-heads a second (B T H : time), with the planner's choice, medians of repetitions:", "", sizes, ""]
+            notes = [text for column, text in (("of sgemm", "`of sgemm`: the share of sgemm's GFLOP/s"),
+                                               ("x floor", "`x floor`: the time as a multiple of the least possible one"))
+                     if column in sizes.partition("\n")[0]]
+            both = f"{'; '.join(notes)}; both for {last}." if len(notes) == 2 else ""
+            lines += [both or f"{notes[0]}; for {last}."] if notes else []
+    else:
+        lines += ["bf16, with the planner's choice; the device's time alone (replayed graphs, tensors that take turns so that no cache "
+                  "holds them), medians of repetitions; on inputs that every contestant got, each answer checked:", "",
+                  device_table(measured), "",
+                  "`x floor`: the time as a multiple of the least possible one, by a copy and a bf16 matrix product measured in the same "
+                  "run. S: packed sequences. slow: half of the heads keep their state for thousands of tokens."]
     lines += ["", "Gains over all shapes measured, as geometric means:", "", *(f"- {line}" for line in gain_lines(measured)), ""]
     arguments = " ".join(levels) if len(levels) > 1 and threads else ""
+    script = "run_cpu.sh build/release" if threads else f"run_gpu.sh build/{backend.partition('-')[0]}"
     lines += ["Reproduced by, on a machine with nothing else to do:", "",
-              f"    bench/run_cpu.sh build/release {Path(file).parent.as_posix()} {arguments}".rstrip(),
+              f"    bench/{script} {Path(file).parent.as_posix()} {arguments}".rstrip(),
               f"    bench/report.py {file} -o report.html    # every case, with pictures",
               f"    bench/readme_section.py {file}    # this section", ""]
     return "\n".join(lines)
+
+
+def machine_of(file):
+    """The name of a result file without its date."""
+    return re.sub(r"-\d{4}-\d\d-\d\d$", "", Path(file).stem)
+
+
+def block(root, path):
+    """A section with its markers. @param path of the result file."""
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise results_file.BadFile(f"{path}: is not below README's folder, {root}, so that it cannot be committed with it")
+    file = path.resolve().relative_to(root.resolve()).as_posix()
+    measured = table.load(path)
+    if not measured.places:
+        raise results_file.BadFile(f"{path}: holds no results of a backend")
+    return f"{BEGIN} {file} -->\n{section(measured, file)}{END}"
+
+
+def check(readme, text, blocks):
+    """@return the exit code"""
+    named = [found for found in blocks if found[2]]
+    if not named:
+        committed = sorted((readme.parent / "bench/results").glob("*.json"))
+        if committed:
+            raise results_file.BadFile(f"{readme}: has no section yet: bench/readme_section.py {committed[0]}")
+        print("*** SKIPPED: no results are committed yet ***")
+        return 77
+    for found in named:
+        if block(readme.parent, readme.parent / found[2]) != found[0]:
+            print(f"readme_section.py: {readme}'s section is not what {found[2]} gives: bench/readme_section.py {found[2]}",
+                  file=sys.stderr)
+            return 1
+    return 0
 
 
 def main():
@@ -147,33 +212,19 @@ def main():
         parser.error("either a result file or --check")
     try:
         text = arguments.readme.read_text(encoding="utf-8")
-        found = SECTION.search(text)
-        if not found:
+        blocks = list(SECTION.finditer(text))
+        if not blocks:
             raise results_file.BadFile(f"{arguments.readme}: lacks the markers '{BEGIN} -->' and '{END}'")
-        root = arguments.readme.parent
-        if arguments.check and not found[2]:
-            committed = sorted((root / "bench/results").glob("*.json"))
-            if committed:
-                raise results_file.BadFile(f"{arguments.readme}: has no section yet: bench/readme_section.py {committed[0]}")
-            print("*** SKIPPED: no results are committed yet ***")
-            return 77
-        path = root / found[2] if arguments.check else Path(arguments.results)
-        if not path.resolve().is_relative_to(root.resolve()):
-            raise results_file.BadFile(f"{path}: is not below {arguments.readme}'s folder, so that it cannot be committed with it")
-        file = path.resolve().relative_to(root.resolve()).as_posix()
-        measured = table.load(path)
-        if not measured.places:
-            raise results_file.BadFile(f"{path}: holds no results of a backend")
-        new = f"{text[:found.start()]}{BEGIN} {file} -->\n{section(measured, file)}{END}{text[found.end():]}"
+        if arguments.check:
+            return check(arguments.readme, text, blocks)
+        path = Path(arguments.results)
+        new = block(arguments.readme.parent, path)
+        same = [found for found in blocks if not found[2] or machine_of(found[2]) == machine_of(path)]
+        begin, end = same[0].span() if same else (blocks[-1].end(), blocks[-1].end())
+        arguments.readme.write_text(text[:begin] + ("" if same else "\n\n") + new + text[end:], encoding="utf-8")
     except (OSError, UnicodeDecodeError, results_file.BadFile) as error:
         print(f"readme_section.py: {error}", file=sys.stderr)
         return 2
-    if arguments.check:
-        if new != text:
-            print(f"readme_section.py: {arguments.readme}'s section is not what {file} gives: bench/readme_section.py {file}",
-                  file=sys.stderr)
-        return int(new != text)
-    arguments.readme.write_text(new, encoding="utf-8")
     return 0
 
 

@@ -139,8 +139,8 @@ def speed_up(measured, wanted):
     for (place, dtype, _, fixed), shapes in sequences(measured, "grid").items():
         for shape in shapes:
             base, schedules = baseline_result(measured, place, shape, baseline), measured.places[place][shape]
-            best = table.fastest(schedules)
-            if base and best:
+            best = table.best(schedules)
+            if base:
                 N, T, ratio = dict(fixed)["N"], shape.size["T"], base.median / schedules[best].median
                 point = Point(T, ratio, f"N {N}, T {T}: {ratio:.2f} times as fast, with {best}")
                 curves.setdefault((place, dtype), {}).setdefault(N, []).append(point)
@@ -169,8 +169,9 @@ def roofline(measured, styles):
     for place in in_order(measured.places):
         for shape, schedules in measured.places[place].items():
             for name, result in {**schedules, **peers_of(measured, place, shape)}.items():
-                if name == "automatic" or not table.work_of(result):
+                if (name == "automatic" and table.fastest(schedules)) or not table.work_of(result):
                     continue
+                name = result.row["label"] if name == "automatic" else name
                 flop, moved = table.work_of(result)
                 used.add(name)
                 rate = flop / result.median * 1e-3
@@ -199,7 +200,7 @@ def roofline(measured, styles):
             marks.append(Segment((x_axis.low, copy * x_axis.low), (top / copy, top), text, "end"))
         if peak:
             begin = peak / copy if copy else x_axis.low
-            marks.append(Segment((begin, peak), (x_axis.high, peak), f"sgemm: {table.figures(peak)} {unit}"))
+            marks.append(Segment((begin, peak), (x_axis.high, peak), f"{table.product(threads)}: {table.figures(peak)} {unit}"))
         for (name, dtype), points in of_machine.items():
             shape = "square" if dtype == dtypes[0] and len(dtypes) > 1 else "circle"
             scaled = [point._replace(y=point.y * scale) for point in points]
@@ -212,10 +213,64 @@ def roofline(measured, styles):
     if len(dtypes) > 1:
         entries += [(f"square: {dtypes[0]}", "mark", "square"), (f"circle: {', '.join(dtypes[1:])}", "mark", "circle")]
     caption = ("Every case but the planner's choices, which are among them. FLOP: the four products of the chunked form, by one "
-               "formula for all schedules; below 128 tokens it counts more than there is to do. The roofs: sgemm in f32 and a copy "
-               "from main memory to main memory, measured in the same run on as many threads. Products of bf16 pairs may pass "
-               "sgemm's; what stays in a cache may pass the copy's.")
+               "formula for all schedules; below 128 tokens it counts more than there is to do. The roofs: a matrix product (on a "
+               "CPU sgemm in f32, which products of bf16 pairs may pass) and a copy from memory to memory, measured in the same "
+               "run; what stays in a cache may pass the copy's.")
     return figure(caption, charts.legend(entries), panels, "wide")
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+def error_pictures(measured, styles):
+    """The heading and a figure; nothing if no errors were measured."""
+    dots, used = {}, set()
+    for place in in_order(measured.places):
+        for shape, schedules in measured.places[place].items():
+            for name, result in {**schedules, **peers_of(measured, place, shape)}.items():
+                error = result.row.get("error_y", 0)
+                name = result.row["label"] if name == "automatic" else name
+                if not error > 0:
+                    continue
+                used.add(name)
+                tip = f"{name}, {table.SETS.get(place.set, place.set)}, {shape}: {error:.2g}"
+                of_place = dots.setdefault((place.threads, place.level, shape.dtype), {})
+                where_it_is = of_place.setdefault(name if name in styles.peers else name.split("/")[0], [])
+                where_it_is.append(Point(shape.size["T"], error, tip))
+    if not dots:
+        return []
+    every = [point for of_place in dots.values() for points in of_place.values() for point in points]
+    x_axis = Logarithmic(TOKENS, [point.x for point in every], 2)
+    y_axis = Logarithmic("relative error of y (log scale)", [point.y for point in every], 10)
+    panels = []
+    for (threads, level, dtype), of_place in dots.items():
+        marks = [Dots(points, f"{styles.colour(name)} many") for name, points in of_place.items()]
+        title = ", ".join(filter(None, (dtype, results_file.threads_in_words(threads), level)))
+        panels.append(charts.panel(title, x_axis, y_axis, marks))
+    families = list(dict.fromkeys(name if name in styles.peers else name.split("/")[0] for name in sorted(used)))
+    caption = ("The distance of y from the recurrence, token by token in double, relative to its norm, on a sample of channels; every "
+               "shape and policy. Lower is better.")
+    return ["<h2>Errors</h2>", figure(caption, charts.legend([(name, styles.colour(name), "circle") for name in families]), panels)]
+
+
+# ------------------------------------------------------------------------------------------------------------ kernels
+
+
+def kernel_pictures(measured):
+    """The heading and a figure; nothing if the file has no kernels' times."""
+    if not measured.kernels:
+        return []
+    longest = {}
+    for entry in measured.kernels:
+        longest[entry["shape"]] = max(longest.get(entry["shape"], 0), *entry["us"].values())
+    panels = []
+    for entry in measured.kernels:
+        rows = sorted(entry["us"].items(), key=lambda kernel: -kernel[1])
+        rows = [(name.strip("_"), us, f"{us:.4g} us") for name, us in rows[:MOST_BARS]]
+        panels.append(charts.bars(f"{entry['of']}, {entry['shape']}: {sum(entry['us'].values()):.4g} us", "microseconds of a call",
+                                  rows, "fused" if entry["of"] == "tilemamba" else PEER_STYLES[0], longest[entry["shape"]]))
+    caption = "The kernels of a call, as a profiler sees them, which adds to short ones. Bars of one shape have the same scale."
+    return ["<h2>Time by kernel</h2>", figure(caption, "", panels, "wide")]
 
 
 # ------------------------------------------------------------------------------------------------------------ planner
@@ -268,7 +323,7 @@ def shape_table(measured, place, shapes):
                *(f"{peer} : fastest" for peer in peers), *errors]
     rows = []
     for shape, schedules in shapes.items():
-        best, plan = table.fastest(schedules) or "automatic", table.planner(schedules)
+        best, plan = table.best(schedules), table.planner(schedules)
         result = schedules[best]
         least, found = table.floor(measured, machine, result), peers_of(measured, place, shape)
         row = [str(shape), best, f"{result.median * 1e-3:.4g}", table.figures(table.rate(result))]
@@ -286,8 +341,8 @@ def shape_table(measured, place, shapes):
 
 
 def tables(measured):
-    parts = ["<p>Times are medians of repetitions. The floor is the larger of two times: the FLOP at sgemm's rate and the bytes at "
-             "the copy's. Of a peer: its time as a multiple of the fastest schedule's, above 1 where that is faster. "
+    parts = ["<p>Times are medians of repetitions. The floor is the larger of two times: the FLOP at the matrix product's rate and "
+             "the bytes at the copy's. Of a peer: its time as a multiple of the fastest schedule's, above 1 where that is faster. "
              "A click on a column's head sorts.</p>"]
     for index, place in enumerate(in_order(measured.places)):
         shapes = measured.places[place]
@@ -301,9 +356,10 @@ def tables(measured):
 
 def facts(measured):
     rows = [(key, sorted({str(context[key]) for context in measured.contexts if key in context}))
-            for key in ("cpu", "device", "compiler", "blas", "tilemamba", "commit", "date")]
+            for key in ("cpu", "device", "driver", "compiler", "torch", "triton", "blas", "tilemamba", "commit", "date")]
     rows = [(key, ", ".join(values[:1] if key == "date" else values)) for key, values in rows if values]
-    for title, unit, found in (("sgemm", "GFLOP/s", measured.sgemm), ("copy", "GB/s", measured.copy)):
+    title_of_product = table.product(max((threads for _, threads in measured.sgemm), default=1))
+    for title, unit, found in ((title_of_product, "GFLOP/s", measured.sgemm), ("copy", "GB/s", measured.copy)):
         said = [f"{table.figures(rate)} {unit} ({', '.join(filter(None, (results_file.threads_in_words(threads), level)))})"
                 for (level, threads), rate in sorted(found.items())]
         rows += [(title, "; ".join(said))] if said else []
@@ -325,7 +381,8 @@ def section(measured, title, baseline):
     if not by_tokens and not on_grid:
         lines.append("<p>The file has no several lengths of the same shape.</p>")
     return "\n".join([*lines, "<h2>Speed-up on the published grid</h2>", speed_up(measured, baseline),
-                      "<h2>Roofline</h2>", roofline(measured, styles), "<h2>The planner's loss</h2>", losses(measured),
+                      "<h2>Roofline</h2>", roofline(measured, styles), *error_pictures(measured, styles),
+                      *kernel_pictures(measured), "<h2>The planner's loss</h2>", losses(measured),
                       "<h2>Every shape</h2>", tables(measured)])
 
 

@@ -6,7 +6,8 @@ results_file.py RUN.json...      the runs as one file, on standard output
 A run is what Google Benchmark writes. A file of several is {"runs": [run, ...]}. What tells of the machine's user and not of
 the machine (its name, paths) is dropped when runs are joined, and so are means and the like of repetitions.
 
-A run's context says what it ran on: `cpu_level` and `threads`, or `device` where that is no CPU.
+A run's context says what it ran on: `cpu_level` and `threads`, or `device` where that is no CPU. Beside its benchmarks it may have
+`kernels`: [{"shape": "bf16 B 4 T ...", "of": whose, "us": {kernel: microseconds of a call}}].
 """
 import json
 import statistics
@@ -63,6 +64,7 @@ class Result:
 class Results(NamedTuple):
     contexts: list
     results: dict  # Key -> Result
+    kernels: list
 
 
 def is_run(run):
@@ -97,7 +99,7 @@ def read(path):
             try:
                 if is_aggregate(row):
                     continue
-                name = row["run_name"].removesuffix("/real_time")
+                name = row["run_name"].removesuffix("/real_time").removesuffix("/manual_time")
                 if row.get("error_occurred"):
                     raise BadFile(f"{path}: {name} failed: {row.get('error_message', 'no word why')}")
                 key = key_of(context, name)
@@ -109,7 +111,7 @@ def read(path):
             results.setdefault(key, Result()).samples.append((time, row))
     if not results:
         raise BadFile(f"{path}: holds no benchmarks")
-    return Results([run["context"] for run in runs], results)
+    return Results([run["context"] for run in runs], results, [entry for run in runs for entry in run.get("kernels", [])])
 
 
 def main(paths):
@@ -117,7 +119,8 @@ def main(paths):
     for run in (run for path in paths for run in read_runs(path)):
         context = {key: value for key, value in run["context"].items() if key not in ("host_name", "executable")}
         rows = ",\n".join(json.dumps(row) for row in run["benchmarks"] if not is_aggregate(row))
-        runs.append(f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n{rows}\n]}}')
+        kernels = f',\n"kernels": {json.dumps(run["kernels"])}' if run.get("kernels") else ""
+        runs.append(f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n{rows}\n]{kernels}}}')
     print('{"runs": [' + ",\n".join(runs) + "]}")
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import results_file
 
 COUNTERS = ("GFLOP/s", "of_sgemm", "flop", "bytes")  # which a file may lack
-SETS = {"sizes": "One sequence", "tokens": "Short and long sequences", "models": "Models", "grid": "The published grid"}
+SETS = {"sizes": "One sequence", "tokens": "Short and long sequences", "models": "Models", "grid": "The published grid",
+        "off-grid": "Sizes that divide nothing", "varlen": "Packed sequences (S of them)", "slow": "Slow decay"}
 
 
 class Shape(NamedTuple):
@@ -26,7 +27,6 @@ class Shape(NamedTuple):
 
     def __str__(self):
         return f"{self.dtype} {self.model} {self.sizes}".replace("  ", " ")
-
 
     @property
     def size(self):
@@ -50,8 +50,9 @@ class Measured(NamedTuple):
     contexts: list
     places: dict  # {place: {shape: {schedule: result}}}
     peers: dict  # {(level, threads, set, shape): {peer: result}}
-    sgemm: dict  # {(level, threads): GFLOP/s}
+    sgemm: dict  # {(level, threads): GFLOP/s}; of a GPU, a product of bf16 matrices
     copy: dict  # {(level, threads): GB/s}, bytes read and written
+    kernels: list  # as results_file says
 
 
 def parse(name):
@@ -66,18 +67,18 @@ def parse(name):
 
 def load(path):
     """@raise results_file.BadFile also for names and counters that are not those of tilemamba_bench."""
-    contexts, results = results_file.read(path)
-    measured = Measured(contexts, {}, {}, {}, {})
+    contexts, results, kernels = results_file.read(path)
+    measured = Measured(contexts, {}, {}, {}, {}, kernels)
     for key, result in results.items():
         machine = key.level, key.threads
         try:
-            if key.name.startswith("sgemm/"):
+            if key.name.startswith(("sgemm/", "matmul/")):
                 measured.sgemm[machine] = float(result.row["GFLOP/s"])
             elif key.name == "memory/copy":
                 measured.copy[machine] = float(result.row["GB/s"])
             else:
                 set_name, backend, schedule, shape = parse(key.name)
-                if list(shape.size) != list("BTHPGN"):
+                if "".join(shape.size) not in ("BTHPGN", "BTHPGNS"):
                     raise ValueError(shape.sizes)
                 if not result.row["token_heads/s"] > 0:
                     raise ValueError(result.row["token_heads/s"])
@@ -122,6 +123,16 @@ def geometric_mean(values):
 
 def fastest(schedules):
     return min((name for name in schedules if name != "automatic"), key=lambda name: schedules[name].median, default=None)
+
+
+def best(schedules):
+    """The fastest one's name; where only the planner's choice was measured, that."""
+    return fastest(schedules) or "automatic"
+
+
+def product(threads):
+    """What is called matrix product in texts."""
+    return "sgemm" if threads else "bf16 matmul"
 
 
 def planner(schedules):
@@ -178,7 +189,7 @@ def main():
         print(__doc__)
         return 0 if sys.argv[1:] == ["--help"] else 2
     try:
-        contexts, places, _, sgemm, _ = load(sys.argv[1])
+        contexts, places, _, sgemm, *_ = load(sys.argv[1])
     except results_file.BadFile as error:
         print(f"table.py: {error}", file=sys.stderr)
         return 2

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/workload.hpp"
@@ -15,8 +16,9 @@ namespace tilemamba::workload {
 
 struct Row {
   std::string_view set;
-  std::string_view model;  ///< empty outside of `models`
+  std::string_view model;  ///< empty where the sizes are no model's
   Shape shape;
+  Decay decay = Decay::published;
 };
 
 /// Released models with prompts of 2048 tokens. Each stands for all that have its sizes: Nemotron-H 8B is Codestral,
@@ -61,6 +63,43 @@ inline constexpr std::array models = {
   rows.insert(rows.end(), models.begin(), models.end());
   for (std::int64_t tokens = 1024; tokens <= max_tokens; tokens *= 2) {
     for (const std::int64_t state : {64, 128, 256, 512}) rows.push_back({"grid", "", {4, tokens, 8, 64, 1, state}});
+  }
+  return rows;
+}
+
+/// For GPUs: every second length of the published grid, two models with prompts of several lengths, sizes that divide
+/// nothing, packed sequences, slow decay.
+[[nodiscard]] inline std::vector<Row> rows_of_gpus() {
+  std::vector<Row> rows;
+  for (const std::int64_t state : {64, 128, 256, 512}) {
+    for (std::int64_t tokens = 1024; tokens <= 262144; tokens *= 4) {
+      rows.push_back({"grid", "", {4, tokens, 8, 64, 1, state}});
+    }
+  }
+  constexpr Row of_models[] = {{"models", "mamba2-2.7b", {1, 0, 80, 64, 1, 128}},
+                               {"models", "nemotron-h-8b", {1, 0, 128, 64, 8, 128}}};
+  for (Row row : of_models) {
+    for (const auto& [batch, tokens] : {std::pair{1, 2048}, {1, 8192}, {1, 65536}, {8, 4096}}) {
+      row.shape.batch = batch;
+      row.shape.tokens = tokens;
+      rows.push_back(row);
+    }
+  }
+  rows.push_back({"off-grid", "", {1, 5000, 3, 64, 1, 64}});
+  rows.push_back({"off-grid", "", {2, 3333, 24, 64, 1, 128}});
+  rows.push_back({"off-grid", "", {1, 8192, 128, 80, 8, 128}});
+  for (const std::int64_t sequences : {8, 64}) {
+    rows.push_back({"varlen", "mamba2-2.7b", {1, 16384, 80, 64, 1, 128, sequences}});
+    rows.push_back({"varlen", "nemotron-h-8b", {1, 16384, 128, 64, 8, 128, sequences}});
+  }
+  for (const std::int64_t state : {64, 128, 256, 512}) {
+    rows.push_back({"slow", "", {4, 65536, 8, 64, 1, state}, Decay::slow});
+  }
+  for (Row row : of_models) {
+    row.set = "slow";
+    row.shape.tokens = 8192;
+    row.decay = Decay::slow;
+    rows.push_back(row);
   }
   return rows;
 }

@@ -21,6 +21,7 @@
 #include "core/drawing.hpp"
 #include "core/mirror.hpp"
 #include "core/registry.hpp"
+#include "core/sample.hpp"
 #include "core/tile/scalar.hpp"
 #include "core/tile/view.hpp"
 #include "core/tuning.hpp"
@@ -182,83 +183,6 @@ double bar_of(const Problem& problem) {
   return bar;
 }
 
-/// The distance of two series, relative to the second's norm.
-class Distance {
- public:
-  void add(double value, double right) {
-    error_ += (value - right) * (value - right);
-    norm_ += right * right;
-  }
-  /// False for anything that is not finite.
-  [[nodiscard]] bool within(double bar) const { return error_ <= bar * bar * norm_; }
-
- private:
-  double error_ = 0, norm_ = 0;
-};
-
-/// Whether one channel of a head of a sequence is what the recurrence, token by token in double, makes of it.
-bool channel_is_right(const Problem& problem, const Arguments& a, std::int64_t sequence, std::int64_t head,
-                      std::int64_t channel) {
-  const std::int64_t H = problem.heads, P = problem.head_dim, G = problem.groups, N = problem.state;
-  // Rows of tokens are counted through all batches.
-  std::int64_t begin = sequence * problem.tokens, end = begin + problem.tokens;
-  if (a.cu_seqlens) {
-    const auto* starts = static_cast<const std::int32_t*>(a.cu_seqlens->data);
-    begin = starts[sequence], end = starts[sequence + 1];
-  }
-  const std::int64_t first_state = ((sequence * H + head) * P + channel) * N;
-  std::vector<double> h(static_cast<std::size_t>(N), 0.0);
-  for (std::int64_t n = 0; n < N && a.initial_states; ++n) {
-    h[static_cast<std::size_t>(n)] = value_at(*a.initial_states, first_state + n);
-  }
-  const double A = value_at(a.A, head);
-  const double bias = a.dt_bias ? value_at(*a.dt_bias, head) : 0.0;
-  const double D = a.D ? value_at(*a.D, problem.skip == SkipForm::per_head ? head : head * P + channel) : 0.0;
-  const auto* documents = a.seq_idx ? static_cast<const std::int32_t*>(a.seq_idx->data) : nullptr;
-  Distance of_y, of_state;
-  for (std::int64_t t = begin; t < end; ++t) {
-    if (documents != nullptr && t > begin && documents[t] != documents[t - 1]) std::fill(h.begin(), h.end(), 0.0);
-    double delta = value_at(a.dt, t * H + head) + bias;
-    if (problem.options.dt_softplus && delta <= 20) delta = std::log1p(std::exp(delta));
-    delta = std::clamp<double>(delta, problem.options.dt_min, problem.options.dt_max);
-    const double decay = std::exp(delta * A);
-    const std::int64_t at = (t * H + head) * P + channel;
-    const double x = value_at(a.x, at);
-    double y = D * x;
-    for (std::int64_t n = 0; n < N; ++n) {
-      const std::int64_t of_group = (t * G + head / (H / G)) * N + n;
-      double& state = h[static_cast<std::size_t>(n)];
-      state = decay * state + delta * x * value_at(a.B, of_group);
-      y += state * value_at(a.C, of_group);
-    }
-    if (a.z) {
-      const double z = value_at(*a.z, at);
-      y *= z / (1 + std::exp(-z));
-    }
-    of_y.add(value_at(a.y, at), y);
-  }
-  for (std::int64_t n = 0; n < N && a.final_states; ++n) {
-    of_state.add(value_at(*a.final_states, first_state + n), h[static_cast<std::size_t>(n)]);
-  }
-  return of_y.within(bar_of(problem)) && of_state.within(bar_of(problem));
-}
-
-/// Channels from all over the call, so many that it does not take long.
-bool channels_are_right(const Problem& problem, const Arguments& arguments) {
-  constexpr double most_work = 2e8, most_channels = 32;
-  const std::int64_t all = problem.sequences() * problem.heads * problem.head_dim;
-  const double work = static_cast<double>(std::max<std::int64_t>(problem.tokens * problem.state, 1));
-  const auto count = std::min(all, static_cast<std::int64_t>(std::clamp(most_work / work, 1.0, most_channels)));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t which = count == 1 ? all / 2 : (all - 1) / (count - 1) * i;
-    const std::int64_t head = which / problem.head_dim;
-    if (!channel_is_right(problem, arguments, head / problem.heads, head % problem.heads, which % problem.head_dim)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 /// Whether all outputs of two calls agree, piece by piece.
 bool agree(const Problem& problem, const std::vector<Tensor>& outputs, const std::vector<Tensor>& right) {
   constexpr std::int64_t piece = 4096;
@@ -326,6 +250,8 @@ class Race {
   /// @throws Error if the default fails or is wrong: that is nothing that tuning could mend.
   void check(const std::function<void(const std::string&)>& progress) {
     Tensors tensors(problem_), of_default(problem_);
+    progress("computing what is right");
+    const Sample sample(problem_, of_default.arguments());
     for (Candidate& candidate : candidates_) {
       if (!candidate.why_not.empty()) continue;
       const bool is_default = &candidate == candidates_.data();
@@ -339,7 +265,7 @@ class Race {
         execute(*candidate.plan, mirror);
         mirror.fetch();
         if (!mirror.intact()) throw Error(ErrorCode::backend_failure, "wrote beside its memory");
-        if (!channels_are_right(problem_, host.arguments()) ||
+        if (!sample.within(bar_of(problem_), host.arguments()) ||
             (!is_default && !agree(problem_, host.outputs(), of_default.outputs()))) {
           throw Error(ErrorCode::backend_failure, "gave a wrong answer");
         }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <random>
 #include <vector>
 
 #include <tilemamba/tilemamba.hpp>
@@ -16,26 +15,35 @@ namespace tilemamba::workload {
 
 struct Shape {
   std::int64_t batch = 0, tokens = 0, heads = 0, head_dim = 0, groups = 0, state = 0;
+  std::int64_t sequences = 0;  ///< packed in the one row of tokens; 0: none are
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-/// The problem that such a call poses: one dtype throughout, D per head, f32 initial and final states.
+/// How much of the state is left after a token. published: dt = softplus(randn), A = -U(1, 16). slow: half of the heads
+/// keep theirs for thousands of tokens (|A dt| <= 1e-4), the others for about a hundred.
+enum class Decay : std::uint8_t { published, slow };
+
+/// The problem that such a call poses: one dtype throughout, D per head, f32 final states and, unless it is packed, f32
+/// initial states.
 [[nodiscard]] Problem problem_of(const Shape& shape, DType dtype);
 
-/// The inputs of a call with the published distribution: x, B, C = silu(randn), dt = softplus(randn), A = -U(1, 16); D
-/// per head and initial states in f32. Dense, in host memory; the same bytes every time.
+/// Where packed sequences begin, and the end: most are short, a few long (the lengths grow by one factor from the first
+/// to the last).
+[[nodiscard]] std::vector<std::int32_t> packed_starts(std::int64_t tokens, std::int64_t sequences);
+
+/// The inputs of a call: x, B, C = silu(randn), D and initial states as randn. Dense, in host memory. Each value comes
+/// from a hash of its tensor's and its own number, so that others can make the same ones (bench/peers.py does).
 class Inputs {
  public:
   /// @throws Error out_of_memory.
-  Inputs(const Shape& shape, DType dtype);
+  Inputs(const Shape& shape, DType dtype, Decay decay = Decay::published);
   /// No outputs are set.
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
 
  private:
-  using Draw = double (*)(std::mt19937_64& random);
+  using Draw = double (*)(double normal, double uniform, std::int64_t index);
   Tensor add(DType dtype, std::initializer_list<std::int64_t> shape, Draw draw);
 
-  std::mt19937_64 random_{20240531};
   std::vector<golden::GuardedMemory> memory_;
   Arguments arguments_;
 };

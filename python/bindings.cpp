@@ -10,12 +10,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <tilemamba/tilemamba.hpp>
 
@@ -60,10 +61,19 @@ void set_extents(MutableTensor& tensor, std::size_t rank, At&& at) {
 }
 
 // What PyTorch (from 2.10 on) and others show of DLPack's C interface, version 1: dlpack.h's DLPackExchangeAPI.
+struct ManagedTensor {
+  std::uint32_t major, minor;
+  void* owner;
+  void (*release)(ManagedTensor* self);
+  std::uint64_t flags;
+  nb::dlpack::dltensor tensor;
+};
 struct ExchangeFunctions {
+  using SayWhy = void (*)(void* context, const char* kind, const char* message);
   std::uint32_t major, minor;
   const ExchangeFunctions* previous;  ///< of an older major version
-  void *allocate, *managed_from_object, *managed_to_object;
+  int (*allocate)(const nb::dlpack::dltensor* like, ManagedTensor** made, void* context, SayWhy say_why);
+  void *managed_from_object, *managed_to_object;
   int (*borrow)(void* object, nb::dlpack::dltensor* tensor);  ///< not 0: a Python error is set
   int (*current_stream)(int device_type, std::int32_t device, void** stream);
 };
@@ -111,11 +121,38 @@ const Torch* torch() {
 class Arrays {
  public:
   MutableTensor read(const char* name, const nb::object& object, bool is_output = false) {
-    return torch_ != nullptr && nb::isinstance(object, torch_->tensor) ? read_torch(name, object)
-                                                                       : read_dlpack(name, object, is_output);
+    return is_torch(object) ? read_torch(name, object) : read_dlpack(name, object, is_output);
+  }
+
+  /// An address of so many bytes on the device of `like`, for work on the current stream. @param make called with a
+  /// number, returns an array of so many int32.
+  void* workspace(std::size_t bytes, const nb::object& like, const Device& device, const nb::object& make) {
+    auto count = static_cast<std::int64_t>((bytes + 3) / 4);
+    if (is_torch(like) && torch_->functions != nullptr && torch_->functions->allocate != nullptr) {
+      const int kind = device.kind == DeviceKind::hip ? nb::device::rocm::value : nb::device::cuda::value;
+      const nb::dlpack::dltensor wanted{nullptr, {kind, device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr, 0};
+      std::string why;
+      const auto say_why = [](void* context, const char*, const char* message) {
+        *static_cast<std::string*>(context) = message;
+      };
+      ManagedTensor* made = nullptr;
+      if (torch_->functions->allocate(&wanted, &made, &why, say_why) == 0) {
+        memory_.reset(made);
+        return static_cast<std::byte*>(made->tensor.data) + made->tensor.byte_offset;
+      }
+      PyErr_Clear();
+      throw Error(ErrorCode::out_of_memory, "a workspace of " + std::to_string(bytes) + " bytes: " + why);
+    }
+    made_ = make(count);
+    return read("the workspace", made_, true).data;
   }
 
  private:
+  [[nodiscard]] bool is_torch(const nb::object& object) const {
+    return torch_ != nullptr &&
+           PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(torch_->tensor.ptr())) != 0;
+  }
+
   /// A tensor's __dlpack__ is Python code that costs more than a whole call may.
   MutableTensor read_torch(const char* name, const nb::object& object) const {
     const Torch& torch = *torch_;
@@ -203,8 +240,16 @@ class Arrays {
     return tensor;
   }
 
+  struct Release {
+    void operator()(ManagedTensor* managed) const {
+      if (managed->release != nullptr) managed->release(managed);
+    }
+  };
+
   const Torch* const torch_ = torch();
-  std::deque<nb::ndarray<nb::ro>> keep_;
+  std::vector<nb::ndarray<nb::ro>> keep_;
+  std::unique_ptr<ManagedTensor, Release> memory_;
+  nb::object made_;
 };
 
 // ------------------------------------------------------------------------------------------------------------- calls
@@ -249,14 +294,10 @@ void call(const nb::object& x, const nb::object& dt, const nb::object& A, const 
   auto* const on_stream = reinterpret_cast<void*>(stream);
 
   std::optional<Plan> plan;
-  nb::object memory;
   void* address = nullptr;
   if (!workspace.is_none()) {
     plan = Plan::cached(Problem::of(a, options), choice);
-    if (plan->workspace_bytes() > 0) {
-      memory = workspace((plan->workspace_bytes() + 3) / 4);
-      address = arrays.read("the workspace", memory, true).data;
-    }
+    if (plan->workspace_bytes() > 0) address = arrays.workspace(plan->workspace_bytes(), x, a.x.device, workspace);
   }
   const nb::gil_scoped_release others_may_run;
   if (check_values) validate(a, options);

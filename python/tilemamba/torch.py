@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tilemamba.scan` as an operator of PyTorch, torch.ops.tilemamba.scan: torch.compile traces it, also where T varies, and CUDA
-graphs capture it from the first call on. It takes part in autograd up to the backward, which raises NotImplementedError."""
+graphs capture it from the first call on. It takes part in autograd up to the backward, which raises NotImplementedError. Where nobody
+looks (no compiler, no gradient, no mode of PyTorch's) `scan` here spares the way through PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -60,6 +61,18 @@ torch.library.register_fake("tilemamba::scan", _fake, lib=_library)
 torch.library.register_autograd("tilemamba::scan", _no_backward, lib=_library)
 
 
+def _observed(tensors: tuple[Tensor | None, ...]) -> bool:
+    """Whether somebody would miss the operator: a compiler or a tracer, autograd, a mode or a subclass of tensors."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._get_tracing_state() is not None
+        or any(tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+        or (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors))
+    )
+
+
 def scan(
     x: Tensor,
     dt: Tensor,
@@ -85,8 +98,7 @@ def scan(
         y, (B,T,H,P), as x, and the final states, (B,H,P,N), packed: (S,H,P,N), of state_dtype, float32 if absent; None unless
         `final_states`.
     """
-    y, states = torch.ops.tilemamba.scan.default(
-        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
-        dt_softplus, dt_limit[0], dt_limit[1], chunk_size, final_states, state_dtype,
-    )  # fmt: skip
+    tensors = (x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens)
+    call = torch.ops.tilemamba.scan.default if _observed(tensors) else _run
+    y, states = call(*tensors, dt_softplus, dt_limit[0], dt_limit[1], chunk_size, final_states, state_dtype)
     return y, states if final_states else None
