@@ -214,6 +214,55 @@ class Scripts(unittest.TestCase):
             self.assertIn(expected, text)
         self.assertIn("published grid with staged", self.report(run, "--baseline", "staged"))
 
+    def gpu_run(self):
+        """Of a GPU with a peer, packed sequences, errors, kernels and roofs; a large call has the planner's choice alone."""
+        ours = {name.replace("kokkos-openmp", "cuda-sm90"): time for name, time in grid_of(200, A).items()}
+        ours |= {name.replace("fused/q64", "automatic"): time for name, time in ours.items()}
+        large = AUTOMATIC.replace("tokens/kokkos-openmp", "varlen/cuda-sm90").replace("N:128", "N:128/S:8")
+        theirs = {name.replace("kokkos-openmp/fused/q64", "rival/peer"): [3 * time[0]] for name, time in grid_of(200, A).items()}
+        theirs[large.replace("cuda-sm90/automatic", "rival/peer")] = [500]
+        run = run_of(ours | {large: [100]} | theirs)
+        for row in run["benchmarks"]:
+            row |= {"flop": 1e6, "bytes": 2e4, "error_y": 1e-3}
+        roofs = run_of({"matmul/bf16": [40e3], "memory/copy": [20e3]})["benchmarks"]
+        run["benchmarks"] += [row | {"GFLOP/s": 50.0, "GB/s": 10.0} for row in roofs]
+        for row in run["benchmarks"]:
+            row["run_name"] = row["run_name"].replace("/real_time", "/manual_time")
+        kernels = [{"shape": "f32 B 4 T 1024", "of": "rival", "us": {"_slow_kernel": 30.0, "_other": 5.0}}]
+        return run | {"context": {"device": "a GPU", "driver": "580", "date": "2026-01-02T03:04"}, "kernels": kernels}
+
+    def test_the_report_of_a_gpu(self):
+        text = self.report({"runs": [self.gpu_run()]})
+        for expected in ("rival, f32 B 4 T 1024: 35 us", "slow_kernel", "30 us", "bf16 matmul", "Packed sequences",
+                         "f32 B 1 T 64 H 8 P 64 G 1 N 128 S 8", "relative error of y", "speed-up over rival"):
+            self.assertIn(expected, text)
+        self.assertNotIn("sgemm: 50", text)
+
+    def test_runs_that_are_joined_keep_their_kernels(self):
+        file = self.file(self.gpu_run())
+        joined = json.loads(self.script("results_file.py", file, file)[1])
+        self.assertEqual([run["kernels"][0]["us"]["_other"] for run in joined["runs"]], [5.0, 5.0])
+
+    def test_readme_has_a_section_for_each_machine(self):
+        (self.folder / "bench/results").mkdir(parents=True)
+        cpu = self.file(with_roofs(run_of({A: [400], AUTOMATIC: [400]})), "bench/results/cpu-2026-01-01.json")
+        gpus = [self.file(self.gpu_run(), f"bench/results/gpu-2026-01-0{day}.json") for day in (2, 3)]
+        readme = self.readme("before\n<!-- bench/readme_section.py -->\n<!-- end of bench/readme_section.py -->\nafter\n")
+        for file in (cpu, *gpus):
+            self.assertEqual(self.script("readme_section.py", file, "--readme", str(readme)), (0, "", ""))
+        text = readme.read_text(encoding="utf-8")
+        for expected in ("### Results\n", "### Results: a GPU\n", "a GPU: `cuda-sm90`; 2026-01-02, driver 580.",
+                         "| shape | ms | x floor | rival, ms | rival : ours |",
+                         "| grid B 4 T 1024 H 8 P 64 G 1 N 64 | 0.2000 | 10.00 | 0.6000 | 3.00 |",
+                         "| varlen B 1 T 64 H 8 P 64 G 1 N 128 S 8 | 0.1000 | 5.00 | 0.5000 | 5.00 |",
+                         "    bench/run_gpu.sh build/cuda bench/results\n", "<!-- end of bench/readme_section.py -->\nafter\n"):
+            self.assertIn(expected, text)
+        self.assertEqual(re.findall("readme_section.py (\\S+) -->", text), ["bench/results/cpu-2026-01-01.json", "bench/results/gpu-2026-01-03.json"])
+        check = ("readme_section.py", "--check", "--readme", str(readme))
+        self.assertEqual(self.script(*check)[0], 0)
+        self.readme(text.replace("| 0.6000 |", "| 0.7000 |"))
+        self.assertIn("is not what bench/results/gpu-2026-01-03.json gives", self.script(*check)[2])
+
     def readme(self, text):
         path = self.folder / "README.md"
         path.write_text(text, encoding="utf-8")

@@ -49,5 +49,6 @@ program = f"{build}/bin/tilemamba_bench"
 assert "--max_tokens" in run(program, "--help")
 run(program, "--max_tokens=many", code=2)
 run(program, "--no_such_option", code=2)
+run(program, "--backend=kokkos", code=1)  # not of a GPU
 listed = run(program, "--max_tokens=8192", "--benchmark_list_tests")
 assert "/B:4/T:8192/H:8/P:64/G:1/N:512" in listed and "/mamba2-2.7b/B:1/T:2048/H:80/" in listed, listed

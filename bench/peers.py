@@ -85,7 +85,7 @@ def inputs_of(shape, slow):
     B, T, H, P, G, N = (shape.size[name] for name in "BTHPGN")
     S = shape.size.get("S", 0)
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[shape.dtype]
-    step = (lambda n, u, i: 0.1 * u) if slow else (lambda n, u, i: np.log1p(np.exp(n)))
+    step = (lambda n, u, i: 0.09 * u) if slow else (lambda n, u, i: np.log1p(np.exp(n)))
     rate = (lambda n, u, i: np.where(i % np.uint64(2) == 0, -1e-3, -0.2)) if slow else (lambda n, u, i: -1 - 15 * u)
     call = {"x": drawn(0, (B, T, H, P), dtype, silu), "dt": drawn(1, (B, T, H), dtype, step), "A": drawn(2, (H,), torch.float32, rate),
             "B": drawn(3, (B, T, G, N), dtype, silu), "C": drawn(4, (B, T, G, N), dtype, silu),

@@ -142,7 +142,7 @@ def section(measured, file):
             *(f"{key} {context[key]}" for key in ("driver", "torch", "triton") if context.get(key)),
             f"commit {commit[:10]}" if commit else "", "with changes" if changed else ""]
     machine = context.get("cpu", context.get("device", level))
-    lines = ["### Results" if threads else f"### Results on an {level}", "",
+    lines = ["### Results" if threads else f"### Results: {level}", "",
              f"{machine}: {where}; {', '.join(filter(None, said))}.", ""]
     if threads:
         sizes, last = size_table(measured)

@@ -45,7 +45,7 @@ Inputs::Inputs(const Shape& shape, DType dtype, Decay decay) {
   const bool slow = decay == Decay::slow;
   arguments_.x = add(dtype, {batch, tokens, heads, head_dim}, as_silu);
   arguments_.dt = add(dtype, {batch, tokens, heads},
-                      slow ? Draw([](double, double uniform, std::int64_t) { return 0.1 * uniform; })
+                      slow ? Draw([](double, double uniform, std::int64_t) { return 0.09 * uniform; })
                            : Draw([](double normal, double, std::int64_t) { return std::log1p(std::exp(normal)); }));
   arguments_.A = add(DType::f32, {heads},
                      slow ? Draw([](double, double, std::int64_t i) { return i % 2 == 0 ? -1e-3 : -0.2; })

@@ -82,8 +82,7 @@ struct ExchangeFunctions {
 const ExchangeFunctions* exchange_functions_of(const nb::object& type) {
   const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
   if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
-  const auto* found =
-      static_cast<const ExchangeFunctions*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  const auto* found = static_cast<const ExchangeFunctions*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
   while (found != nullptr && found->major != 1) found = found->previous;
   return found == nullptr || found->borrow == nullptr ? nullptr : found;
 }
@@ -130,7 +129,8 @@ class Arrays {
     auto count = static_cast<std::int64_t>((bytes + 3) / 4);
     if (is_torch(like) && torch_->functions != nullptr && torch_->functions->allocate != nullptr) {
       const int kind = device.kind == DeviceKind::hip ? nb::device::rocm::value : nb::device::cuda::value;
-      const nb::dlpack::dltensor wanted{nullptr, {kind, device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr, 0};
+      const nb::dlpack::dltensor wanted{nullptr, {kind, device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr,
+                                        0};
       std::string why;
       const auto say_why = [](void* context, const char*, const char* message) {
         *static_cast<std::string*>(context) = message;
