@@ -32,7 +32,7 @@ import table
 MORE_THAN_CACHES, MOST_COPIES = 512e6, 16  # as in bench/main.cpp
 KERNELS = {"bmm": ("ssd_bmm", "_bmm_chunk_fwd_kernel"), "cumsum": ("ssd_chunk_state", "_chunk_cumsum_fwd_kernel"),
            "state": ("ssd_chunk_state", "_chunk_state_fwd_kernel"), "passing": ("ssd_state_passing", "_state_passing_fwd_kernel"),
-           "scan": ("ssd_chunk_scan", "_chunk_scan_fwd_kernel")}
+           "scan": ("ssd_chunk_scan", "_chunk_scan_fwd_kernel"), "varlen": ("ssd_chunk_state", "_chunk_state_varlen_kernel")}
 # {(P, N): (chunk, {kernel: its config: block sizes (M, N, K), (H) or (size), warps, stages})}, found by Triton's autotuner.
 CONFIGS = {
     (64, 64): (128, {"bmm": (128, 128, 32, 4, 4), "cumsum": (8, 4, 3), "state": (64, 64, 32, 2, 4), "passing": (128, 4, 3),
@@ -224,8 +224,9 @@ class MambaSsm:
         """@return the chunk size"""
         import triton
 
-        names = {"bmm": "MNK", "state": "MNK", "scan": "MNK", "cumsum": "H", "passing": ""}
+        names = {"bmm": "MNK", "state": "MNK", "varlen": "MNK", "scan": "MNK", "cumsum": "H", "passing": ""}
         chunk, configs = CONFIGS.get((shape.size["P"], shape.size["N"]), (256, {}))
+        configs = {**configs, "varlen": configs["state"]} if configs else {}
         for name, kernel in self.kernels.items():
             kernel.configs = self.autotuned[name]
             if name in configs:
@@ -238,8 +239,6 @@ class MambaSsm:
         """y, the last states"""
         options = {name: call[name] for name in ("D", "initial_states", "cu_seqlens", "seq_idx") if name in call}
         packed = "cu_seqlens" in call
-        if packed:
-            options["state_dtype"] = torch.float32
         y, states = self.function(*(call[name] for name in ("x", "dt", "A", "B", "C")), chunk, **options,
                                   return_final_states=not packed, return_varlen_states=packed)
         return y, states

@@ -123,31 +123,44 @@ class Arrays {
     return is_torch(object) ? read_torch(name, object) : read_dlpack(name, object, is_output);
   }
 
-  /// An address of so many bytes on the device of `like`, for work on the current stream. @param make called with a
-  /// number, returns an array of so many int32.
-  void* workspace(std::size_t bytes, const nb::object& like, const Device& device, const nb::object& make) {
+  /// The current stream of the framework that `like` comes from. @param framework one of python/tilemamba/_frameworks.py.
+  void* stream(const nb::object& like, const Device& device, const nb::object& framework) const {
+    void* stream = nullptr;
+    if (device.kind == DeviceKind::cpu) return stream;
+    if (!is_torch(like) || torch_->functions == nullptr || torch_->functions->current_stream == nullptr) {
+      return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(framework.attr("stream")(like)));
+    }
+    if (torch_->functions->current_stream(dlpack_kind(device), device.index, &stream) != 0) throw nb::python_error();
+    return stream;
+  }
+
+  /// Memory on the device of `like`, for work on the current stream. Null: the framework has none to give.
+  void* workspace(std::size_t bytes, const nb::object& like, const Device& device, const nb::object& framework) {
     auto count = static_cast<std::int64_t>((bytes + 3) / 4);
-    if (is_torch(like) && torch_->functions != nullptr && torch_->functions->allocate != nullptr) {
-      const int kind = device.kind == DeviceKind::hip ? nb::device::rocm::value : nb::device::cuda::value;
-      const nb::dlpack::dltensor wanted{nullptr, {kind, device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr,
-                                        0};
-      std::string why;
-      const auto say_why = [](void* context, const char*, const char* message) {
-        *static_cast<std::string*>(context) = message;
-      };
-      ManagedTensor* made = nullptr;
-      if (torch_->functions->allocate(&wanted, &made, &why, say_why) == 0) {
-        memory_.reset(made);
-        return static_cast<std::byte*>(made->tensor.data) + made->tensor.byte_offset;
-      }
+    if (device.kind == DeviceKind::cpu || !is_torch(like) || torch_->functions == nullptr ||
+        torch_->functions->allocate == nullptr) {
+      made_ = framework.attr("workspace")(like, count);
+      return made_.is_none() ? nullptr : read("the workspace", made_, true).data;
+    }
+    const nb::dlpack::dltensor wanted{
+        nullptr, {dlpack_kind(device), device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr, 0};
+    std::string why;
+    const auto say_why = [](void* context, const char*, const char* message) {
+      *static_cast<std::string*>(context) = message;
+    };
+    ManagedTensor* made = nullptr;
+    if (torch_->functions->allocate(&wanted, &made, &why, say_why) != 0) {
       PyErr_Clear();
       throw Error(ErrorCode::out_of_memory, "a workspace of " + std::to_string(bytes) + " bytes: " + why);
     }
-    made_ = make(count);
-    return read("the workspace", made_, true).data;
+    memory_.reset(made);
+    return static_cast<std::byte*>(made->tensor.data) + made->tensor.byte_offset;
   }
 
  private:
+  static int dlpack_kind(const Device& device) {
+    return device.kind == DeviceKind::hip ? nb::device::rocm::value : nb::device::cuda::value;
+  }
   [[nodiscard]] bool is_torch(const nb::object& object) const {
     return torch_ != nullptr &&
            PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(torch_->tensor.ptr())) != 0;
@@ -254,16 +267,16 @@ class Arrays {
 
 // ------------------------------------------------------------------------------------------------------------- calls
 
-/// @param workspace called with a number, returns an array of so many int32 on the tensors' device; None: the library
-/// finds the memory.
+/// @param stream None: the current one.
+/// @param framework of x, one of python/tilemamba/_frameworks.py.
 /// @param check_values also those of cu_seqlens in a device's memory.
 void call(const nb::object& x, const nb::object& dt, const nb::object& A, const nb::object& B, const nb::object& C,
           const nb::object& D, const nb::object& z, const nb::object& dt_bias, const nb::object& initial_states,
           const nb::object& seq_idx, const nb::object& cu_seqlens, const nb::object& y, const nb::object& final_states,
           const nb::object& chunk_states, bool dt_softplus, float dt_min, float dt_max, std::int64_t chunk_size,
           std::int64_t chunk_states_every, bool batch_invariant, bool allow_tf32, const std::string& backend,
-          const std::string& schedule, const std::string& policy, std::uintptr_t stream, const nb::object& workspace,
-          bool check_values) {
+          const std::string& schedule, const std::string& policy, const nb::object& stream,
+          const nb::object& framework, bool check_values) {
   Arrays arrays;
   Arguments a;
   const auto optional = [&](const char* name, const nb::object& object, auto& to, bool is_output = false) {
@@ -291,18 +304,19 @@ void call(const nb::object& x, const nb::object& dt, const nb::object& A, const 
                         .batch_invariant = batch_invariant,
                         .allow_tf32 = allow_tf32};
   const Choice choice{backend, schedule_named(schedule), policy};
-  auto* const on_stream = reinterpret_cast<void*>(stream);
+  void* const on_stream = stream.is_none() ? arrays.stream(x, a.x.device, framework)
+                                           : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
 
-  std::optional<Plan> plan;
-  void* address = nullptr;
-  if (!workspace.is_none()) {
-    plan = Plan::cached(Problem::of(a, options), choice);
-    if (plan->workspace_bytes() > 0) address = arrays.workspace(plan->workspace_bytes(), x, a.x.device, workspace);
+  std::optional<Plan> plan = Plan::cached(Problem::of(a, options), choice);
+  void* workspace = nullptr;
+  if (plan->workspace_bytes() > 0) {
+    workspace = arrays.workspace(plan->workspace_bytes(), x, a.x.device, framework);
+    if (workspace == nullptr) plan.reset();  // the library finds it
   }
   const nb::gil_scoped_release others_may_run;
   if (check_values) validate(a, options);
   if (plan) {
-    plan->execute(a, address, plan->workspace_bytes(), on_stream);
+    plan->execute(a, workspace, plan->workspace_bytes(), on_stream);
   } else {
     scan(a, options, choice, on_stream);
   }
@@ -348,6 +362,6 @@ NB_MODULE(_core, module) {
   module.def("call", call, "x"_a, "dt"_a, "A"_a, "B"_a, "C"_a, "D"_a.none(), "z"_a.none(), "dt_bias"_a.none(),
              "initial_states"_a.none(), "seq_idx"_a.none(), "cu_seqlens"_a.none(), "y"_a, "final_states"_a.none(),
              "chunk_states"_a.none(), "dt_softplus"_a, "dt_min"_a, "dt_max"_a, "chunk_size"_a, "chunk_states_every"_a,
-             "batch_invariant"_a, "allow_tf32"_a, "backend"_a, "schedule"_a, "policy"_a, "stream"_a,
-             "workspace"_a.none(), "check_values"_a);
+             "batch_invariant"_a, "allow_tf32"_a, "backend"_a, "schedule"_a, "policy"_a, "stream"_a.none(),
+             "framework"_a, "check_values"_a);
 }

@@ -171,8 +171,8 @@ def scan(
         backend,
         schedule,
         policy,
-        framework.stream(x) if stream is None else stream,
-        framework.workspace(x),
+        stream,
+        framework,
         check_values,
     )
-    return Scan(framework.result(y), framework.result(final_states), framework.result(chunk_states))
+    return Scan(*framework.results(y, final_states, chunk_states))

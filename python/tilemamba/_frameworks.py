@@ -5,7 +5,6 @@ arrays has come."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 
@@ -22,11 +21,11 @@ class Framework:
         )
 
     def stream(self, like: Any) -> int:
-        """The current stream of the device of `like`; 0: its default, or it has none."""
+        """The current stream of the device of `like`, a GPU; 0: its default."""
         return 0
 
-    def workspace(self, like: Any) -> Callable[[int], Any] | None:
-        """Makes an array of so many int32 on the device of `like`, for work on the current stream; None: the library does."""
+    def workspace(self, like: Any, size: int) -> Any:
+        """An array of so many int32 on the device of `like` for work on the current stream; None: the library finds it."""
         return None
 
     def values(self, array: Any) -> list[int]:
@@ -36,9 +35,9 @@ class Framework:
             "len div chunk_states_every over the sequences"
         )
 
-    def result(self, array: Any) -> Any:
-        """What the caller gets for an output."""
-        return array
+    def results(self, *arrays: Any) -> Any:
+        """What the caller gets for outputs."""
+        return arrays
 
 
 class NumPy(Framework):
@@ -78,12 +77,10 @@ class Torch(Framework):
         return like.new_empty(shape, dtype=dtype)
 
     def stream(self, like):
-        return self._raw_stream(like.get_device()) if like.is_cuda else 0
+        return self._raw_stream(like.get_device())
 
-    def workspace(self, like):
-        if not like.is_cuda:
-            return None
-        return lambda size: like.new_empty(size, dtype=self._torch.int32)
+    def workspace(self, like, size):
+        return like.new_empty(size, dtype=self._torch.int32) if like.is_cuda else None
 
     def values(self, array):
         return super().values(array) if array.is_cuda else array.tolist()
@@ -103,8 +100,8 @@ class CuPy(Framework):
         with like.device:
             return self._cupy.cuda.get_current_stream().ptr
 
-    def workspace(self, like):
-        return lambda size: self.empty((size,), "int32", like)
+    def workspace(self, like, size):
+        return self.empty((size,), "int32", like)
 
 
 class Jax(NumPy):
@@ -126,15 +123,15 @@ class Jax(NumPy):
                 raise NotImplementedError("arrays of JAX on a GPU are not taken yet: their stream is XLA's own")
         self._jax.block_until_ready(inputs)
 
-    def result(self, array):
-        return self._jax.numpy.asarray(array) if isinstance(array, self._numpy.ndarray) else array
+    def results(self, *arrays):
+        return tuple(self._jax.numpy.asarray(array) if isinstance(array, self._numpy.ndarray) else array for array in arrays)
 
 
 _FRAMEWORKS = {"numpy": NumPy, "torch": Torch, "cupy": CuPy, "jax": Jax, "jaxlib": Jax}
 
 
 @functools.cache
-def _named(name: str) -> Framework:
+def named(name: str) -> Framework:
     return _FRAMEWORKS.get(name, Framework)()
 
 
@@ -143,7 +140,7 @@ def _of_type(kind: Any) -> Framework:
     if not hasattr(kind, "__dlpack__"):
         raise TypeError(f"x is a {kind.__name__}; it must be an array of NumPy, PyTorch, JAX or CuPy, or another with __dlpack__")
     packages = [base.__module__.partition(".")[0] for base in kind.__mro__]
-    return _named(next((package for package in packages if package in _FRAMEWORKS), ""))
+    return named(next((package for package in packages if package in _FRAMEWORKS), ""))
 
 
 def of(array: Any) -> Framework:

@@ -12,6 +12,7 @@ from . import _core, _frameworks
 
 __all__ = ["scan"]
 
+_framework = _frameworks.named("torch")
 _library = torch.library.Library("tilemamba", "DEF")
 _library.define(
     "scan(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? dt_bias, Tensor? initial_states, "
@@ -35,11 +36,10 @@ def _run(
     dt_softplus, dt_min, dt_max, chunk_size, final_states, state_dtype,
 ):  # fmt: skip
     y, states = _outputs(x, B, cu_seqlens, final_states, state_dtype)
-    framework = _frameworks.of(x)
     _core.call(
         x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens, y, states if final_states else None, None,
         dt_softplus, dt_min, dt_max, chunk_size, 0, False, False, "", "automatic", "",
-        framework.stream(x), framework.workspace(x), False,
+        None, _framework, False,
     )  # fmt: skip
     return y, states
 

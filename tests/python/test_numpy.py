@@ -222,7 +222,7 @@ def test_workspace_of_the_framework_is_used(monkeypatch):
         begin = -memory.ctypes.data % 256 // 4
         return memory[begin : begin + count]
 
-    monkeypatch.setattr(tilemamba._frameworks.NumPy, "workspace", lambda self, like: workspace)
+    monkeypatch.setattr(tilemamba._frameworks.NumPy, "workspace", lambda self, like, size: workspace(size))
     for result in (tilemamba.scan(*tensors, **more, final_states=True) for _ in range(2)):
         np.testing.assert_array_equal(result.y, right.y)
         np.testing.assert_array_equal(result.final_states, right.final_states)
