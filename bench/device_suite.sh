@@ -48,6 +48,6 @@ for tool in memcheck racecheck initcheck synccheck; do
     "$here"/tests/golden/{minimal,varlen_with_documents,mild_fp32,chunk_states}.safetensors
 done
 
-"$build/bin/cuda_rows" >"$out/rows.json" && "$build/bin/cuda_rows" --slow >"$out/rows_slow.json" || failed=1
+step times 300 bash "$here/bench/run_gpu.sh" "$build" "$out"
 nvidia-smi --query-gpu=clocks.sm,clocks.mem --format=csv,noheader >>"$out/device.txt"
 exit "$failed"
