@@ -230,7 +230,7 @@ std::vector<Case> cases_of(const workload::Row& row, DType dtype, const std::vec
   Problem problem = workload::problem_of(row.shape, dtype);
   problem.device = device;
   const std::vector<Candidate> all = candidates(problem);
-  constexpr std::int64_t large = std::int64_t{1} << 27;
+  constexpr std::int64_t large = std::int64_t{1} << 26;
   const bool few = device.kind != DeviceKind::cpu &&
                    row.shape.batch * row.shape.tokens * row.shape.heads * row.shape.head_dim > large;
   std::vector<Case> cases;

@@ -9,6 +9,8 @@ minutes and varies: CONFIGS, below, are the ones found once on an H200, each wit
 Shapes that are not there are autotuned. Times are of replayed CUDA graphs, on copies of the tensors that take turns, as in
 tilemamba_bench. Each answer is compared with the recurrence in double on the channels that tilemamba_bench samples.
 
+Exit code: 0; 2 for a file that is none; 77 if there is no PyTorch.
+
 Also what the GPU does at best, a copy and a product of bf16 matrices; and for some shapes the time of each kernel of mamba_ssm's
 and, if the Python package is there, of tilemamba's.
 """
@@ -22,12 +24,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch.nn.functional import pad
-
 import results_file
 import table
+
+try:
+    import numpy as np
+    import torch
+    from torch.nn.functional import pad
+except ImportError as missing:
+    print(f"peers.py: without others and without a floor: {missing}", file=sys.stderr)
+    sys.exit(77)
 
 MORE_THAN_CACHES, MOST_COPIES = 512e6, 16  # as in bench/main.cpp
 KERNELS = {"bmm": ("ssd_bmm", "_bmm_chunk_fwd_kernel"), "cumsum": ("ssd_chunk_state", "_chunk_cumsum_fwd_kernel"),
@@ -110,7 +116,8 @@ def channel(call, batch, begin, end, head, p, length=256):
 
     def cut(tensor):
         tensor = tensor[batch, begin:end].double()
-        return pad(tensor.T, (0, chunks * length - tokens)).T.reshape(chunks, length, *tensor.shape[1:])
+        tensor = pad(tensor, (0, 0) * (tensor.dim() - 1) + (0, chunks * length - tokens))
+        return tensor.reshape(chunks, length, *tensor.shape[1:])
 
     delta, x = cut(call["dt"][:, :, head]), cut(call["x"][:, :, head, p])
     B, C = cut(call["B"][:, :, group]), cut(call["C"][:, :, group])

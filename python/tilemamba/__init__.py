@@ -133,7 +133,7 @@ def scan(
     framework = _frameworks.of(x)
     framework.check((x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens), (y, final_states, chunk_states))
     if y is None:
-        y = framework.empty(x.shape, x.dtype, x)
+        y = framework.empty_like(x)
     if final_states is True:
         sequences = _extent(x, 0) if cu_seqlens is None else max(_extent(cu_seqlens, 0) - 1, 0)
         final_states = framework.empty((sequences, *x.shape[2:], _extent(B, 3)), state_dtype, x)

@@ -20,6 +20,10 @@ class Framework:
             f"x is a {type(like).__name__}, of which no new array can be made here; pass y, and arrays of states where they are wanted"
         )
 
+    def empty_like(self, array: Any) -> Any:
+        """A new array as this one."""
+        return self.empty(array.shape, array.dtype, array)
+
     def stream(self, like: Any) -> int:
         """The current stream of the device of `like`, a GPU; 0: its default."""
         return 0
@@ -75,6 +79,9 @@ class Torch(Framework):
         if isinstance(dtype, str):
             dtype = getattr(self._torch, dtype)
         return like.new_empty(shape, dtype=dtype)
+
+    def empty_like(self, array):
+        return self._torch.empty_like(array)
 
     def stream(self, like):
         return self._raw_stream(like.get_device())

@@ -80,34 +80,19 @@ def mamba_chunk_scan_combined(
             tensor = tensor.to(dtypes[-1])
         return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
-    def call(x: Any, dt: Any, A: Any, B: Any, C: Any, **more: Any) -> tuple[Tensor, Tensor | None]:
-        """What suits as it is, is not looked at twice: the library does that."""
-        if not torch.compiler.is_compiling():
-            try:
-                return scan(x, dt, A, B, C, **more)
-            except (TypeError, ValueError):
-                pass
-        dt = suited(dt, x.dtype, torch.float32)
-        more |= {
-            "D": suited(more["D"], x.dtype, torch.float32),
-            "z": suited(more["z"]),
-            "dt_bias": suited(more["dt_bias"], dt.dtype, torch.float32),
-            "initial_states": suited(more["initial_states"]),
-            "seq_idx": suited(more["seq_idx"], torch.int32),
-            "cu_seqlens": suited(more.get("cu_seqlens"), torch.int32),
-        }
-        return scan(suited(x), dt, suited(A, torch.float32), suited(B), suited(C), **more)
-
+    dt = suited(dt, x.dtype, torch.float32)
     options: dict[str, Any] = {
-        "D": D,
-        "z": z,
-        "dt_bias": dt_bias,
-        "seq_idx": seq_idx,
+        "D": suited(D, x.dtype, torch.float32),
+        "z": suited(z),
+        "dt_bias": suited(dt_bias, dt.dtype, torch.float32),
+        "seq_idx": suited(seq_idx, torch.int32),
         "dt_softplus": dt_softplus,
         "dt_limit": dt_limit,
         "chunk_size": chunk_size,
     }
-    y, final_states = call(x, dt, A, B, C, **options, initial_states=initial_states, final_states=return_final_states)
+    tensors = (suited(x), dt, suited(A, torch.float32), suited(B), suited(C))
+    initial_states = suited(initial_states)
+    y, final_states = scan(*tensors, **options, initial_states=initial_states, final_states=return_final_states)
     results = [y, final_states] if return_final_states else [y]
     if return_varlen_states:
         if cu_seqlens is None:
@@ -116,14 +101,14 @@ def mamba_chunk_scan_combined(
             sequences = cu_seqlens.shape[0] - 1
             first = initial_states[:sequences]
             initial_states = torch.cat([first, first.new_zeros(sequences - first.shape[0], *first.shape[1:])])
-        _, varlen_states = call(
-            x, dt, A, B, C,
+        _, varlen_states = scan(
+            *tensors,
             **options,
             initial_states=initial_states,
-            cu_seqlens=cu_seqlens,
+            cu_seqlens=suited(cu_seqlens, torch.int32),
             final_states=True,
             state_dtype=state_dtype or C.dtype,
-        )  # fmt: skip
+        )
         results.append(varlen_states)
     return results[0] if len(results) == 1 else tuple(results)
 

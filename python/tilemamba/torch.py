@@ -24,11 +24,12 @@ _library.define(
 
 def _outputs(x, B, cu_seqlens, final_states, state_dtype):
     """y, and the final states or, where they are not asked for, an empty tensor: an operator's results are all there."""
-    shape = (0,)
+    states_shape: tuple[int, ...] = (0,)
+    batch, tokens, heads, head_dim = x.shape
     if final_states:
-        sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        shape = (sequences, x.shape[2], x.shape[3], B.shape[3])
-    return x.new_empty(x.shape), x.new_empty(shape, dtype=state_dtype or torch.float32)
+        sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        states_shape = (sequences, heads, head_dim, B.shape[3])
+    return x.new_empty((batch, tokens, heads, head_dim)), x.new_empty(states_shape, dtype=state_dtype or torch.float32)
 
 
 def _run(

@@ -43,6 +43,9 @@ class Sm80Executable : public Executable {
   [[nodiscard]] std::string load() const {
     const Current current(problem_.device.index);
     if (current.failure() != cudaSuccess) return in_words(current.failure(), "making the device current");
+    // As much as there is: other problems' plans share the kernels and may need more than this one.
+    const auto most =
+        static_cast<int>(machine().devices[static_cast<std::size_t>(problem_.device.index)].most_shared_memory);
     for (const Kernel& kernel :
          {kernels_.sum_segments, kernels_.fused, kernels_.plain_sum_segments, kernels_.plain_fused, kernels_.cumsum,
           kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
@@ -51,7 +54,7 @@ class Sm80Executable : public Executable {
       cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
       if (error == cudaSuccess) {
         error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(kernel.bytes(problem_)));
+                                     most - static_cast<int>(attributes.sharedSizeBytes));
       }
       if (error != cudaSuccess) {
         (void)cudaGetLastError();
