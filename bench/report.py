@@ -35,8 +35,8 @@ def where(place):
 
 
 def in_order(places):
-    """The most threads and the highest level first."""
-    by_level = sorted(sorted(places, key=lambda place: place.backend), key=lambda place: place.level, reverse=True)
+    """The most threads and the highest level first; of these, backends as the file has them, the most wanted first."""
+    by_level = sorted(places, key=lambda place: place.level, reverse=True)
     return sorted(by_level, key=lambda place: -place.threads)
 
 
