@@ -109,9 +109,14 @@ class Backend {
   /// Makes an offer ready: what a first launch would load or reserve is done here. Null and the outcome if it cannot.
   [[nodiscard]] virtual std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
                                                             Outcome& outcome) const = 0;
-  /// Memory of the device, aligned to 256 bytes, for the one-call form; null if there is none left.
+  /// Memory of the device, aligned to 256 bytes; null if there is none left.
   [[nodiscard]] virtual void* allocate(const Device& device, std::size_t bytes) const noexcept = 0;
   virtual void release(const Device& device, void* memory) const noexcept = 0;
+  /// The same for what is given to one stream, in its order: nobody waits.
+  [[nodiscard]] virtual void* borrow(const Device& device, std::size_t bytes, void*) const noexcept {
+    return allocate(device, bytes);
+  }
+  virtual void give_back(const Device& device, void* memory, void*) const noexcept { release(device, memory); }
 
   /// No device: no times are kept for it. (A CPU always has a name.)
   [[nodiscard]] virtual Identity identity(const Device&) const { return {}; }

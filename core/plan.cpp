@@ -322,11 +322,12 @@ std::shared_ptr<const Plan::Impl> cached_plan(const Problem& problem, const Choi
   return cache.get({problem, choice, env.backend + '\n' + env.tuning_cache});
 }
 
-/// Memory for one call. CPU memory that was given back is kept for the next call that it suits; a device's is not,
-/// since the work that uses it may still be under way on a stream.
+/// Memory for one call on a stream. CPU memory that was given back is kept for the next call that it suits; a device's
+/// is its backend's to keep, since the work that uses it may still be under way.
 class Workspace {
  public:
-  Workspace(const Backend& backend, const Device& device, std::size_t bytes) : now_{&backend, device, nullptr, bytes} {
+  Workspace(const Backend& backend, const Device& device, std::size_t bytes, void* stream)
+      : now_{&backend, device, nullptr, bytes}, stream_(stream) {
     if (bytes == 0) return;
     {
       const std::lock_guard lock(mutex());
@@ -336,7 +337,7 @@ class Workspace {
         return;
       }
     }
-    now_.memory = backend.allocate(device, bytes);
+    now_.memory = backend.borrow(device, bytes, stream);
     if (now_.memory == nullptr) {
       throw Error(ErrorCode::out_of_memory,
                   "a workspace of " + std::to_string(bytes) + " bytes could not be had on " + to_string(device));
@@ -348,7 +349,7 @@ class Workspace {
       const std::lock_guard lock(mutex());
       if (now_.device.kind == DeviceKind::cpu && now_.bytes > spare().bytes) std::swap(now_, spare());
     }
-    if (now_.memory != nullptr) now_.backend->release(now_.device, now_.memory);
+    if (now_.memory != nullptr) now_.backend->give_back(now_.device, now_.memory, stream_);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -370,6 +371,7 @@ class Workspace {
     return instance;
   }
   Block now_;
+  void* stream_;
 };
 
 }  // namespace
@@ -380,7 +382,7 @@ void scan(const Arguments& arguments, const Options& options, const Choice& choi
   const Problem problem = Problem::of(arguments, options);
   check_values(problem, arguments);
   const auto plan = cached_plan(problem, choice);
-  const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes);
+  const Workspace workspace(*plan->backend, problem.device, plan->offer.workspace_bytes, stream);
   run(*plan, arguments, workspace.memory(), stream);
 }
 

@@ -183,6 +183,12 @@ class Sm80Backend : public Backend {
     return cuda::allocate(device, bytes);
   }
   void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
+  [[nodiscard]] void* borrow(const Device& device, std::size_t bytes, void* stream) const noexcept override {
+    return cuda::borrow(device, bytes, stream);
+  }
+  void give_back(const Device& device, void* memory, void* stream) const noexcept override {
+    cuda::give_back(device, memory, stream);
+  }
   [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
   [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
                                                      Outcome& outcome) const override {

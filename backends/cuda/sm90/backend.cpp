@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cuda/common/device.hpp"
+#include "backends/cuda/common/memory.hpp"
 #include "backends/cuda/common/stopwatch.hpp"
 #include "backends/cuda/sm80/backend.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
@@ -191,6 +192,12 @@ class Sm90Backend : public Backend {
     return sm80::backend().allocate(device, bytes);
   }
   void release(const Device& device, void* memory) const noexcept override { sm80::backend().release(device, memory); }
+  [[nodiscard]] void* borrow(const Device& device, std::size_t bytes, void* stream) const noexcept override {
+    return cuda::borrow(device, bytes, stream);
+  }
+  void give_back(const Device& device, void* memory, void* stream) const noexcept override {
+    cuda::give_back(device, memory, stream);
+  }
   [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
   [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
                                                      Outcome& outcome) const override {

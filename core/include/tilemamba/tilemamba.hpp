@@ -240,8 +240,8 @@ class TILEMAMBA_EXPORT Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Plan (from a cache that is safe under threads), workspace and execute in one call. The values of cu_seqlens are
-/// checked where they are in host memory.
+/// Plan (from a cache that is safe under threads), workspace and execute in one call, which waits for no device. The
+/// values of cu_seqlens are checked where they are in host memory.
 TILEMAMBA_EXPORT void scan(const Arguments& arguments, const Options& options = {}, const Choice& choice = {},
                            void* stream = nullptr);
 
