@@ -123,7 +123,8 @@ class Arrays {
     return is_torch(object) ? read_torch(name, object) : read_dlpack(name, object, is_output);
   }
 
-  /// The current stream of the framework that `like` comes from. @param framework one of python/tilemamba/_frameworks.py.
+  /// The current stream of the framework that `like` comes from. @param framework one of
+  /// python/tilemamba/_frameworks.py.
   void* stream(const nb::object& like, const Device& device, const nb::object& framework) const {
     void* stream = nullptr;
     if (device.kind == DeviceKind::cpu) return stream;
@@ -275,8 +276,8 @@ void call(const nb::object& x, const nb::object& dt, const nb::object& A, const 
           const nb::object& seq_idx, const nb::object& cu_seqlens, const nb::object& y, const nb::object& final_states,
           const nb::object& chunk_states, bool dt_softplus, float dt_min, float dt_max, std::int64_t chunk_size,
           std::int64_t chunk_states_every, bool batch_invariant, bool allow_tf32, const std::string& backend,
-          const std::string& schedule, const std::string& policy, const nb::object& stream,
-          const nb::object& framework, bool check_values) {
+          const std::string& schedule, const std::string& policy, const nb::object& stream, const nb::object& framework,
+          bool check_values) {
   Arrays arrays;
   Arguments a;
   const auto optional = [&](const char* name, const nb::object& object, auto& to, bool is_output = false) {
