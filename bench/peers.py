@@ -211,7 +211,7 @@ def kernel_times(call, repeat=5):
     for event in profile.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
             words = re.sub(r"<.*|\(.*", "", event.name.removeprefix("void ")).split("::")
-            found[words[-1]] = found.get(words[-1], 0) + event.device_time / repeat
+            found[words[-1]] = found.get(words[-1], 0) + event.time_range.elapsed_us() / repeat
     return found
 
 
