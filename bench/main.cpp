@@ -355,6 +355,7 @@ int add_cpu(Timer& timer, std::int64_t max_tokens) {
   add_sgemm();
   add_copy(threads);
   std::vector<std::string> names;
+  names.reserve(found.size());
   for (const CpuBackend& backend : found) names.push_back(backend.name);
   add_cases(timer, workload::rows(max_tokens), {DType::f32, DType::bf16}, names, {});
   return 0;
