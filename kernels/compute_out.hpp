@@ -52,9 +52,10 @@ template <class W, class Call>
   return w.mma_AB(tile::add(out.y), chunk.decayed, out.x);
 }
 
-/// + D x_i, the gate, and the output type.
+/// The sum over the workers that share the state's columns, + D x_i, the gate, and the output type.
 template <class W, class Call>
 TILEMAMBA_FN void finish_output(W& w, const Call& call, const Slice& slice, const HeadChunk<W>& chunk, Output<W>& out) {
+  w.sum_columns(out.y);
   w.add_skip(out.y, chunk.x, call.D, slice);
   if (call.z.given)
     w.map(

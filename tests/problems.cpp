@@ -131,7 +131,8 @@ Spec draw(std::uint64_t seed, double work) {
   // Mostly the sizes of released models, else whatever lies between: those take the padded paths.
   s.head_dim =
       random.chance(0.6) ? random.one_of<std::int64_t>({16, 32, 48, 64, 80, 96, 128, 256}) : random.integer(16, 100);
-  s.state = random.chance(0.6) ? random.one_of<std::int64_t>({8, 16, 32, 64, 96, 128, 256}) : random.integer(8, 140);
+  s.state = random.chance(0.6) ? random.one_of<std::int64_t>({8, 16, 32, 64, 96, 128, 200, 256, 384, 512})
+                               : random.integer(8, 140);
   s.groups = random.one_of<std::int64_t>({1, 1, 1, 2, 3});
   s.heads = s.groups * random.integer(1, s.groups == 1 ? 5 : 2);
   const double token_work = static_cast<double>(s.heads * s.head_dim * s.state);

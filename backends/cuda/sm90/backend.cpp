@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/sm90/backend.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -24,11 +27,56 @@ std::string refusal(const DeviceFacts& device) {
   return "wgmma needs compute capability 9.0, the device has " + device.capability.text();
 }
 
+/// Loads a kernel, which then may have its shared memory.
+cudaError_t load(const Kernel& kernel) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(kernel.shared_bytes));
+}
+
+cudaLaunchAttribute cluster_of(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+/// How many blocks, or clusters of them, the device (it is current) runs at once: a cluster lies within one group of
+/// multiprocessors, and what is over there stays idle. Where the policy is a second choice at best, an estimate does.
+int clusters_of(const Problem& problem, const Policy& policy, const DeviceFacts& device) {
+  const int most = std::max(1, device.multiprocessors / policy.parts);
+  if (policy.parts == 1 || problem.state <= policy.state / 2) return most;
+  static std::mutex mutex;
+  static std::map<std::pair<int, int>, int> known;  // by device and size of the cluster
+  const std::lock_guard lock(mutex);
+  const auto [entry, is_new] = known.try_emplace({problem.device.index, policy.parts}, most);
+  if (!is_new) return entry->second;
+  const Kernel kernel = kernels_of(DType::bf16, policy, 0).walk;
+  cudaLaunchAttribute attribute = cluster_of(policy.parts);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(most * policy.parts));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = kernel.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (load(kernel) == cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&clusters, kernel.function, &config) == cudaSuccess && clusters > 0) {
+    entry->second = clusters;
+  }
+  (void)cudaGetLastError();  // the launch will say what is wrong
+  return entry->second;
+}
+
 /// A problem made ready to run on its device.
 class Sm90Executable : public Executable {
  public:
   Sm90Executable(const Problem& problem, const Policy& policy, const Cutting& cutting)
       : problem_(problem),
+        policy_(policy),
         padded_(padded(problem, policy)),
         cutting_(cutting),
         kernels_(kernels_of(problem.x, policy, variant_of(problem))),
@@ -39,12 +87,7 @@ class Sm90Executable : public Executable {
   [[nodiscard]] std::string load() const {
     if (encode_ == nullptr) return "the driver has no cuTensorMapEncodeTiled";
     for (const Kernel& kernel : {kernels_.sum_segments, kernels_.walk}) {
-      cudaFuncAttributes attributes{};
-      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
-      if (error == cudaSuccess) {
-        error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(kernel.shared_bytes));
-      }
+      const cudaError_t error = sm90::load(kernel);
       if (error == cudaSuccess) continue;
       (void)cudaGetLastError();
       return in_words(error, "loading a kernel");
@@ -75,31 +118,35 @@ class Sm90Executable : public Executable {
     const Current current(problem_.device.index);
     cudaError_t error = current.failure();
     const auto launch = [&](const void* function, int threads, unsigned shared_bytes, std::int64_t blocks,
-                            void* parameter, bool early) {
+                            void* parameter, bool early, int cluster = 1) {
       if (blocks == 0 || error != cudaSuccess) return;
       cudaLaunchConfig_t config{};
       config.gridDim = dim3(static_cast<unsigned>(blocks));
       config.blockDim = dim3(static_cast<unsigned>(threads));
       config.dynamicSmemBytes = shared_bytes;
       config.stream = static_cast<cudaStream_t>(stream);
-      cudaLaunchAttribute attribute{};
-      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attribute.val.programmaticStreamSerializationAllowed = 1;
-      config.attrs = &attribute;
-      config.numAttrs = early ? 1 : 0;
+      cudaLaunchAttribute attributes[2]{};
+      config.attrs = attributes;
+      if (early) {
+        cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+      }
+      if (cluster > 1) attributes[config.numAttrs++] = cluster_of(cluster);
       void* list[] = {parameter};
       error = cudaLaunchKernelExC(&config, function, list);
     };
     const std::int64_t units = call.sequences.most_units(),
                        walks = packed ? units
-                                      : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units);
+                                      : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units),
+                       blocks = static_cast<std::int64_t>(job.heads.count) * policy_.parts;
     const bool segments = call.sequences.slots > 0 && units > 0;
     if (packed) launch(sm80::tabulate_kernel().function, 1, 0, 1, &call, false);
     if (segments)
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
-             units * job.heads.count, &job, false);
-    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * job.heads.count, &job,
-           segments);
+             units * blocks, &job, false);
+    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * blocks, &job, segments,
+           policy_.parts);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};
@@ -112,16 +159,22 @@ class Sm90Executable : public Executable {
     if (problem_.tokens == 0 || problem_.batch == 0) return;  // nobody looks at them
     const kernels::Call& call = job.call;
     const auto of_heads = [&](const kernels::TokenView& view) {
-      return make_map(encode_, view, problem_.heads, channels_of_slice, problem_);
+      return make_map(encode_, view, problem_.heads, channels_of_slice, q, problem_);
+    };
+    // Each block of a cluster finishes some of the tokens.
+    const auto of_outputs = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.heads, channels_of_slice, q / policy_.parts, problem_);
     };
     const auto of_groups = [&](const kernels::TokenView& view) {
-      return make_map(encode_, view, problem_.groups, static_cast<int>(padded_.state), problem_);
+      return make_map(encode_, view, problem_.groups, static_cast<int>(padded_.state), q, problem_);
     };
-    job.maps = {of_heads(call.x), call.z.given ? of_heads(call.z) : Map{}, of_groups(call.B), of_groups(call.C),
-                problem_.y == problem_.x ? of_heads(call.y) : Map{}};
+    job.maps = {of_heads(call.x), call.z.given ? of_outputs(call.z) : Map{}, of_groups(call.B), of_groups(call.C),
+                problem_.y == problem_.x ? of_outputs(call.y) : Map{}};
   }
 
-  Problem problem_, padded_;
+  Problem problem_;
+  Policy policy_;
+  Problem padded_;
   Cutting cutting_;
   Kernels kernels_;
   EncodeMap encode_;
@@ -137,7 +190,7 @@ std::string refusal(const Problem& problem, const Policy& policy, const kernels:
   if (problem.head_dim % 8 != 0)
     return "the copy engine moves 16 bytes: P must be a multiple of 8, it is " + std::to_string(problem.head_dim);
   const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads;
-  if ((layout.slots + problem.sequences()) * slices > std::numeric_limits<int>::max())
+  if ((layout.slots + problem.sequences()) * slices * policy.parts > std::numeric_limits<int>::max())
     return "more blocks than a grid may have (2^31 - 1)";
   return "";
 }
@@ -149,7 +202,7 @@ class Sm90Backend : public Backend {
   [[nodiscard]] Probe probe() const override {
     return probe_of(
         machine(), [](const DeviceFacts& device) { return refusal(device); },
-        "wgmma and TMA for 16-bit types and N up to 128; the rest as cuda-sm80");
+        "wgmma and TMA for 16-bit types and N up to 512; the rest as cuda-sm80");
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
@@ -159,9 +212,9 @@ class Sm90Backend : public Backend {
 
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
+    const Current current(problem.device.index);
     for (const Policy& policy : policies) {
-      const kernels::WorkspaceLayout layout(
-          padded(problem, policy), arrangement_of(cutting_of(problem, policy, facts(problem.device).multiprocessors)));
+      const kernels::WorkspaceLayout layout(padded(problem, policy), arrangement_of(cut(problem, policy)));
       result.push_back({Schedule::fused, policy.name, refusal(problem, policy, layout), layout.bytes});
     }
     // What wgmma is not used for: fp32, other schedules, larger states.
@@ -176,8 +229,7 @@ class Sm90Backend : public Backend {
       const Current current(problem.device.index);
       outcome.message = in_words(current.failure(), "making the device current");
       if (!outcome.message.empty()) return nullptr;
-      auto executable = std::make_unique<Sm90Executable>(
-          problem, policy, cutting_of(problem, policy, facts(problem.device).multiprocessors));
+      auto executable = std::make_unique<Sm90Executable>(problem, policy, cut(problem, policy));
       outcome.message = executable->load();
       if (!outcome.message.empty()) return nullptr;
       return executable;
@@ -214,6 +266,10 @@ class Sm90Backend : public Backend {
   }
 
  private:
+  static Cutting cut(const Problem& problem, const Policy& policy) {
+    const DeviceFacts& device = facts(problem.device);
+    return cutting_of(problem, policy, {device.multiprocessors, clusters_of(problem, policy, device)});
+  }
   /// Of a device that can be addressed.
   static const DeviceFacts& facts(const Device& device) {
     return machine().devices[static_cast<std::size_t>(device.index)];

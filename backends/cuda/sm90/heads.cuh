@@ -12,6 +12,7 @@ template <class K>
 struct HeadWorker {
   using E = typename K::E;
   static constexpr int n = K::n;
+  static constexpr int own = q / 2 / K::parts;  ///< registers of the outputs that a block finishes
   static constexpr bool documents = K::features.documents, wide = K::features.wide;
 
   template <class R, class C, unsigned use>
@@ -49,11 +50,11 @@ struct HeadWorker {
     TILEMAMBA_DEVICE explicit State(const HeadWorker&) {}
   };
   struct NarrowLeaving {
-    std::uint32_t r[q / 4];
+    std::uint32_t r[own / 2];
     unsigned at;  ///< the tile of x, which y replaces
   };
   template <class R, class C>
-  using Leaving = std::conditional_t<wide, Registers<q / 2>, NarrowLeaving>;
+  using Leaving = std::conditional_t<wide, Registers<own>, NarrowLeaving>;
   template <class Axis>
   using Vector = SharedVector;
   template <class Axis>
@@ -76,6 +77,7 @@ struct HeadWorker {
     if (!view.given) return zero(S);
     std::int64_t offset = view.offset(batch, index, slice);
     if (view.as_registers) {
+      offset += K::first_column() * channels_of_slice;
       const float4* from =
           reinterpret_cast<const float4*>(static_cast<const float*>(view.data) + offset) + warp * 32 + lane;
 #pragma unroll
@@ -85,7 +87,7 @@ struct HeadWorker {
       }
       return;
     }
-    offset += row() * view.channel_stride + column();
+    offset += row() * view.channel_stride + K::first_column() + column();
     const bool pairs = view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 &&
                        offset % 2 == 0 && view.channel_stride % 2 == 0 && view.width % 2 == 0;
     if (pairs)
@@ -103,7 +105,8 @@ struct HeadWorker {
   }
   TILEMAMBA_DEVICE void put(const kernels::StateView& view, std::int64_t batch, std::int64_t index,
                             const tile::Slice& slice, const State<P, N>& S) const {
-    const std::int64_t offset = view.offset(batch, index, slice) + row() * view.channel_stride + column();
+    const std::int64_t offset =
+        view.offset(batch, index, slice) + row() * view.channel_stride + K::first_column() + column();
     switch (view.dtype) {
       case DType::f32:
         return store_state(S, view, static_cast<float*>(view.data) + offset, [](float v) { return v; });
@@ -118,8 +121,8 @@ struct HeadWorker {
   /// Into the workspace.
   TILEMAMBA_DEVICE void put(const States& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
                             const State<P, N>& S) const {
-    float4* to =
-        reinterpret_cast<float4*>(static_cast<float*>(view.data) + view.offset(batch, index, slice)) + warp * 32 + lane;
+    const std::int64_t offset = view.offset(batch, index, slice) + K::first_column() * channels_of_slice;
+    float4* to = reinterpret_cast<float4*>(static_cast<float*>(view.data) + offset) + warp * 32 + lane;
 #pragma unroll
     for (int t = 0; t < n / 8; ++t) to[t * 128] = {S.r[4 * t], S.r[4 * t + 1], S.r[4 * t + 2], S.r[4 * t + 3]};
   }
@@ -194,50 +197,56 @@ struct HeadWorker {
   }
   /// The gate.
   template <class F>
-  TILEMAMBA_DEVICE void map(Registers<q / 2>& y, F f, const tile::Same<HeadTile>& z) const {
+  TILEMAMBA_DEVICE void map(Registers<own>& y, F f, const tile::Same<HeadTile>& z) const {
     beside(y, z.tile.at, [&](float& y_i, float z_i, int) { y_i = f(y_i, z_i); });
   }
   /// D came in with the product of x.
-  TILEMAMBA_DEVICE void add_skip(Registers<q / 2>&, const HeadTile&, const kernels::HeadView&,
-                                 const tile::Slice&) const {}
-  /// D of each of the slice's channels, into shared memory: there are no registers for it.
+  TILEMAMBA_DEVICE void add_skip(Registers<own>&, const HeadTile&, const kernels::HeadView&, const tile::Slice&) const {
+  }
+  /// D of each of the slice's channels, into shared memory: there are no registers for it. Of a cluster, one block adds
+  /// it.
   TILEMAMBA_DEVICE float* skips() const {
     return reinterpret_cast<float*>(shared_memory + K::skips_at) + forgotten(worker) * channels_of_slice;
   }
   TILEMAMBA_DEVICE void find_skips(const kernels::HeadView& D, const tile::Slice& slice) const {
     const int channel = 32 * warp + lane;
     if (channel < channels_of_slice)
-      skips()[channel] = channel < channels ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
+      skips()[channel] =
+          channel < channels && K::part() == 0 ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
     meet(1 + worker, 128);
   }
-  TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<q / 2>& y) const {
+  TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<own>& y) const {
 #pragma unroll
-    for (int k = 0; k < q / 4; ++k) out.r[k] = E::pack(y.r[2 * k], y.r[2 * k + 1]);
+    for (int k = 0; k < own / 2; ++k) out.r[k] = E::pack(y.r[2 * k], y.r[2 * k + 1]);
   }
-  TILEMAMBA_DEVICE void narrow(Registers<q / 2>& out, const Registers<q / 2>& y) const { out = y; }
+  TILEMAMBA_DEVICE void narrow(Registers<own>& out, const Registers<own>& y) const { out = y; }
   /// Over x, from where the copy engine takes it; each warp writes only the columns that it alone has read.
   TILEMAMBA_DEVICE void put(const kernels::TokenView&, const tile::Tokens&, const tile::Slice&,
                             const NarrowLeaving& y) const {
     const int matrix = lane / 8;
-    const unsigned address = y.at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+    const unsigned address =
+        y.at * 16 + K::first_token() * 128 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < own / 8; ++k)
       stmatrix_transposed(address + k * 2048, y.r[4 * k], y.r[4 * k + 1], y.r[4 * k + 2], y.r[4 * k + 3]);
     publish_to_engines();
   }
   /// fp32 outputs of 16-bit inputs go straight to memory: eight lanes have 32 bytes of a token.
   TILEMAMBA_DEVICE void put(const kernels::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
-                            const Registers<q / 2>& y) const {
+                            const Registers<own>& y) const {
     float* const to = static_cast<float*>(view.data) + view.offset(tokens, slice.head, slice.channel + row());
 #pragma unroll
-    for (int t = 0; t < q / 8; ++t) {
+    for (int t = 0; t < own / 4; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int i = 8 * t + column() + e % 2, below = e / 2 * 8;
+        const int i = K::first_token() + 8 * t + column() + e % 2, below = e / 2 * 8;
         if (i < tokens.count && row() + below < channels) to[i * view.token_stride + below] = y.r[4 * t + e];
       }
     }
   }
+
+  /// The block has all columns.
+  TILEMAMBA_DEVICE void sum_columns(Registers<q / 2>&) const {}
 
   TILEMAMBA_DEVICE float last(const SharedVector& v) const { return v.at[q - 1]; }
 
@@ -259,7 +268,7 @@ struct HeadWorker {
   /// S += weighted^T B
   TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const RegisterOperand<q / 16>& weighted,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) const {
-    const std::uint32_t b = inner_rows(B.at);
+    const std::uint32_t b = inner_rows(K::parts > 1 ? B.at & 0x3fff : B.at);
     begin_products();
 #pragma unroll
     for (int k = 0; k < q / 16; ++k) wgmma<E, true, true>(S.target.r, weighted.r[k], descriptor(b + k * 2048 / 16));
@@ -302,7 +311,7 @@ struct HeadWorker {
   /// Element by element: states may lie at any stride. `from`: this lane's first.
   template <class T, class F>
   TILEMAMBA_DEVICE void load_state(State<P, N>& S, const kernels::StateView& view, const T* from, F widen) const {
-    const int width = view.width - column();
+    const int width = view.width - K::first_column() - column();
 #pragma unroll
     for (int half = 0; half < 2; ++half, from += 8 * view.channel_stride) {
       const bool exists = row() + 8 * half < channels;
@@ -314,7 +323,7 @@ struct HeadWorker {
     }
   }
   TILEMAMBA_DEVICE void load_pairs(State<P, N>& S, const kernels::StateView& view, const float2* from) const {
-    const int width = view.width - column();
+    const int width = view.width - K::first_column() - column();
 #pragma unroll
     for (int half = 0; half < 2; ++half, from += 4 * view.channel_stride) {
       const bool exists = row() + 8 * half < channels;
@@ -327,7 +336,7 @@ struct HeadWorker {
   }
   template <class T, class F>
   TILEMAMBA_DEVICE void store_state(const State<P, N>& S, const kernels::StateView& view, T* to, F narrow) const {
-    const int width = view.width - column();
+    const int width = view.width - K::first_column() - column();
 #pragma unroll
     for (int half = 0; half < 2; ++half, to += 8 * view.channel_stride) {
       const bool exists = row() + 8 * half < channels;
@@ -338,13 +347,13 @@ struct HeadWorker {
       }
     }
   }
-  /// Every y with the element of a tile of x or z that lies where it does.
+  /// Every y with the element of a tile of z that lies where it does.
   template <class F>
-  TILEMAMBA_DEVICE void beside(Registers<q / 2>& y, unsigned at, F f) const {
+  TILEMAMBA_DEVICE void beside(Registers<own>& y, unsigned at, F f) const {
     const int matrix = lane / 8;
     const unsigned address = at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < own / 8; ++k) {
       std::uint32_t pairs[4];
       ldmatrix_transposed(pairs, address + k * 2048);
 #pragma unroll
@@ -355,6 +364,78 @@ struct HeadWorker {
       }
     }
   }
+};
+
+/// Where a cluster shares a state's columns: who finishes the outputs of some tokens of a chunk, when all blocks' parts
+/// of them are there. The warps are those of the head's worker, a chunk later: while the parts were on their way they
+/// had the next chunk's products to issue.
+template <class K>
+struct Finisher : HeadWorker<K> {
+  using Base = HeadWorker<K>;
+  using Base::lane, Base::warp, Base::worker, Base::own;
+  template <class R, class C, Part part = Part::full>
+  using Accumulator = Registers<own>;
+
+  unsigned x_at;    ///< the chunk's tile of x; this block's part waits there, a warp's in the columns it alone has read
+  unsigned parity;  ///< of the chunk
+
+  /// y of each token to the block that finishes it; its own stays here.
+  TILEMAMBA_DEVICE void give(const Registers<q / 2>& y) const {
+    wait_phase(shared_address(K::taken) + 8 * worker, parity ^ 1);
+    const int part = K::part();
+#pragma unroll
+    for (int k = 0; k < own; k += 4) {
+      float its[K::parts][4];  // of this block, the next one, ...
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int to = 0; to < K::parts; ++to) its[to][e] = y.r[to * own + k + e];
+#pragma unroll
+        for (int step = 1; step < K::parts; step *= 2) {
+          float turned[K::parts];
+#pragma unroll
+          for (int to = 0; to < K::parts; ++to) turned[to] = part & step ? its[(to + step) % K::parts][e] : its[to][e];
+#pragma unroll
+          for (int to = 0; to < K::parts; ++to) its[to][e] = turned[to];
+        }
+      }
+      store_shared_four(kept(k), its[0]);
+#pragma unroll
+      for (int to = 1; to < K::parts; ++to) {
+        const int there = (part + to) % K::parts;
+        store_there(in_block(place(K::parts - 1 - to) + k * 512, there), its[to],
+                    in_block(shared_address(K::given) + 8 * worker, there));
+      }
+    }
+    if constexpr (Base::wide) publish_to_engines();  // the next to write there; else y's put says so
+  }
+  /// Always in the same order.
+  TILEMAMBA_DEVICE void sum_columns(Registers<own>& y) const {
+    const unsigned given = shared_address(K::given) + 8 * worker;
+    wait_phase(given, parity);
+    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next chunk's
+#pragma unroll
+    for (int k = 0; k < own; k += 4) {
+      const float4 v = load_shared_four(kept(k));
+      y.r[k] = v.x, y.r[k + 1] = v.y, y.r[k + 2] = v.z, y.r[k + 3] = v.w;
+#pragma unroll
+      for (int from = 0; from < K::parts - 1; ++from) {
+        const float4 more = load_shared_four(place(from) + k * 512);
+        y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
+      }
+    }
+    __syncwarp();
+    if (lane < K::parts - 1) {
+      arrive_there(in_block(shared_address(K::taken) + 8 * worker, (K::part() + 1 + lane) % K::parts));
+    }
+  }
+
+ private:
+  /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
+  TILEMAMBA_DEVICE unsigned place(int from) const {
+    return shared_address(K::given_at) + (worker * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
+  }
+  TILEMAMBA_DEVICE unsigned kept(int k) const { return x_at * 16 + swizzled(k / 4 % 2 * 32 + lane, 2 * warp + k / 8); }
 };
 
 }  // namespace tilemamba::cuda::sm90

@@ -10,13 +10,14 @@
 
 namespace tilemamba::cuda::sm90 {
 
-template <class E, int n>
+/// `n`: columns of a block, of which `parts` make a state.
+template <class E, int n, int parts = 1>
 Kernels find_kernels(std::size_t wanted) {
   Kernels found;
   const auto look = [&]<std::size_t index>(std::integral_constant<std::size_t, index>) {
     if (index != wanted) return;
-    using Out = WalkKernel<E, n, variants[index]>;
-    using Sum = SumKernel<E, n, Features{variants[index].documents}>;
+    using Out = WalkKernel<E, n, variants[index], parts>;
+    using Sum = SumKernel<E, n, Features{variants[index].documents}, parts>;
     found.walk = {reinterpret_cast<const void*>(&walk<Out>), Out::threads, Out::shared_bytes};
     found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
   };

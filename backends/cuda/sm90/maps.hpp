@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Maps of tensors for the copy engine, which moves boxes of 64 columns of 64 tokens.
+/// Maps of tensors for the copy engine, which moves boxes of 64 columns.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,9 +24,10 @@ using EncodeMap = decltype(&cuTensorMapEncodeTiled);
   return reinterpret_cast<EncodeMap>(function);
 }
 
-/// A map of a 16-bit tensor (B,T,heads,width) whose heads are looked at `columns` columns at a time.
+/// A map of a 16-bit tensor (B,T,heads,width) whose heads are looked at `columns` columns and `tokens` tokens at a
+/// time.
 [[nodiscard]] inline Map make_map(EncodeMap encode, const kernels::TokenView& view, std::int64_t heads, int columns,
-                                  const Problem& problem) {
+                                  int tokens, const Problem& problem) {
   Map map{};
   map.by_hand = true;
   constexpr std::int64_t size = 2, line = 16;
@@ -47,7 +48,7 @@ using EncodeMap = decltype(&cuTensorMapEncodeTiled);
     bytes[k] = static_cast<cuuint64_t>(stride);
   }
   if (reinterpret_cast<std::uintptr_t>(view.data) % line != 0) return map;
-  const cuuint32_t box[] = {64, q, 1, 1}, steps[] = {1, 1, 1, 1};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(tokens), 1, 1}, steps[] = {1, 1, 1, 1};
   const CUtensorMapDataType type =
       view.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   map.by_hand = encode(&map.map, type, rank, view.data, counts, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

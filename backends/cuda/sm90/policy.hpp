@@ -17,12 +17,16 @@ inline constexpr int channels_of_slice = 64;
 inline constexpr int policy_workers = 2;  ///< slices of heads of a block, which share B, C and C.B^T
 
 struct Policy {
-  std::string_view name;  ///< chunk, columns of the state, workers
+  std::string_view name;  ///< chunk, columns of the state, workers, blocks of a cluster
   int state;              ///< columns of the state, padded
+  int parts = 1;          ///< blocks that share them: a cluster
+
+  [[nodiscard]] constexpr int columns() const { return state / parts; }  ///< of a block
 };
 
 /// In the order of preference among those that the state fits in.
-inline constexpr std::array policies = {Policy{"wgmma-q64n64w2", 64}, Policy{"wgmma-q64n128w2", 128}};
+inline constexpr std::array policies = {Policy{"wgmma-q64n64w2", 64}, Policy{"wgmma-q64n128w2", 128},
+                                        Policy{"wgmma-q64n256w2c2", 256, 2}, Policy{"wgmma-q64n512w2c4", 512, 4}};
 
 /// What a compiled kernel can do beyond the plain call; everything it cannot do costs it no register.
 struct Features {
@@ -40,13 +44,14 @@ inline constexpr std::array variants = {Features{false, false, false}, Features{
   return problem.seq_idx ? 1 : 0;
 }
 
-/// Rough times of a block alone on its multiprocessor, in microseconds, for the choice of segments.
+/// Rough times of a block alone on its multiprocessor (or of a cluster), in microseconds, for the choice of segments.
 struct Costs {
   double walk_chunk, sum_chunk;  ///< of one chunk
   double walk, sum;              ///< of a launch, beside its chunks
   double gather;                 ///< of adding up one segment before
 };
 [[nodiscard]] constexpr Costs costs_of(const Policy& policy) {
+  if (policy.parts > 1) return {2.1, 0.78, 6.0, 4.0, 0.8};
   return policy.state == 64 ? Costs{1.5, 0.7, 5.0, 4.0, 0.5} : Costs{1.85, 0.78, 5.0, 4.0, 0.8};
 }
 
@@ -58,27 +63,34 @@ struct Cutting {
   std::int64_t unit_chunks, units;
 };
 
-/// The cut that makes `sequences` sequences of `chunks` chunks each shortest, on so many multiprocessors, each of which
-/// has one block at a time; `blocks` of heads walk each segment. Units may be shorter than what a block walks, since
-/// the sums, which leave out a sequence's last walk, would otherwise leave multiprocessors idle.
-[[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t blocks,
-                                          int multiprocessors, const Costs& costs) {
+/// What a device runs at once, one block on each multiprocessor.
+struct AtOnce {
+  int blocks, clusters;
+};
+
+/// The cut that makes `sequences` sequences of `chunks` chunks each shortest; `clusters` of `parts` blocks walk each
+/// segment. Units may be shorter than what a block walks, since the sums, which leave out a sequence's last walk, would
+/// otherwise leave multiprocessors idle.
+[[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t clusters, int parts,
+                                          const AtOnce& at_once, const Costs& costs) {
   constexpr std::int64_t most_units = 4;
   Cutting best{chunks, 1};
   double least = -1;
-  const std::int64_t most = std::min<std::int64_t>(chunks, 2 * multiprocessors);
+  const std::int64_t most = std::min<std::int64_t>(chunks, 2 * at_once.clusters);
   for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
     for (std::int64_t units = 1; units <= (wanted == 1 ? 1 : most_units); ++units) {
       const std::int64_t unit = kernels::divide_up(chunks, wanted * units),
-                         walks = kernels::divide_up(chunks, unit * units);
-      const auto rounds = [&](std::int64_t of_sequence) {
-        return static_cast<double>(kernels::divide_up<std::int64_t>(sequences * of_sequence * blocks, multiprocessors));
+                         walks = kernels::divide_up(chunks, unit * units), summed = (walks - 1) * units;
+      const auto rounds = [](std::int64_t work, int places) {
+        return static_cast<double>(kernels::divide_up<std::int64_t>(work, places));
       };
       const auto length = static_cast<double>(unit);
-      const std::int64_t summed = (walks - 1) * units;
-      double time = rounds(walks) * (length * static_cast<double>(units) * costs.walk_chunk + costs.walk);
-      if (summed > 0)
-        time += rounds(summed) * (length * costs.sum_chunk + costs.sum) + static_cast<double>(summed) * costs.gather;
+      double time = rounds(sequences * walks * clusters, at_once.clusters) *
+                    (length * static_cast<double>(units) * costs.walk_chunk + costs.walk);
+      if (summed > 0) {
+        time += rounds(sequences * summed * clusters * parts, at_once.blocks) * (length * costs.sum_chunk + costs.sum) +
+                static_cast<double>(summed) * costs.gather;
+      }
       if (least >= 0 && time >= least) continue;
       least = time;
       best = {unit, units};
@@ -87,7 +99,7 @@ struct Cutting {
   return best;
 }
 
-[[nodiscard]] inline Cutting cutting_of(const Problem& problem, const Policy& policy, int multiprocessors) {
+[[nodiscard]] inline Cutting cutting_of(const Problem& problem, const Policy& policy, const AtOnce& at_once) {
   if (problem.options.batch_invariant) return {invariant_segment_tokens / q, 1};
   const std::int64_t slices =
       kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads / problem.groups;
@@ -95,7 +107,7 @@ struct Cutting {
   const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up<std::int64_t>(problem.tokens, q));
   // The lengths of packed sequences are not known: pieces as if all were one.
   const std::int64_t sequences = problem.packed_sequences ? 1 : std::max<std::int64_t>(1, problem.batch);
-  Cutting cutting = best_cutting(sequences, chunks, blocks, multiprocessors, costs_of(policy));
+  Cutting cutting = best_cutting(sequences, chunks, blocks, policy.parts, at_once, costs_of(policy));
   if (problem.packed_sequences) cutting = {cutting.unit_chunks * cutting.units, 1};
   return cutting;
 }

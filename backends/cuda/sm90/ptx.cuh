@@ -64,6 +64,41 @@ TILEMAMBA_DEVICE void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// clusters
+
+/// Where `address` of this block's shared memory is in block `rank` of the cluster.
+TILEMAMBA_DEVICE unsigned in_block(unsigned address, unsigned rank) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+/// At a barrier of another block.
+TILEMAMBA_DEVICE void arrive_there(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// 16 bytes into another block's shared memory, in the background; its barrier counts them, and who has waited for them
+/// there sees them.
+TILEMAMBA_DEVICE void store_there(unsigned to, const float* v, unsigned barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+               "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
+               : "memory");
+}
+TILEMAMBA_DEVICE float4 load_shared_four(unsigned address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+TILEMAMBA_DEVICE void store_shared_four(unsigned address, const float* v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+               : "memory");
+}
+/// All threads of the cluster meet, and see what each did before.
+TILEMAMBA_DEVICE void meet_cluster() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+
 // ------------------------------------------------------------------------------------------------------ launches in a
 // sequence
 
@@ -132,7 +167,7 @@ TILEMAMBA_DEVICE void wait_products() {
 /// Low words. Rows along the product's outer dimension, columns along its inner one: 16 of these are 32 bytes on.
 TILEMAMBA_DEVICE std::uint32_t inner_columns(unsigned at) { return at | (1u << 16); }
 /// Rows along the inner dimension: 16 of these are 2048 bytes on. Planes, 8192 bytes apart, follow each other along the
-/// outer.
+/// outer: where a descriptor has that distance, an address in a cluster has the block's rank, which must be gone.
 TILEMAMBA_DEVICE std::uint32_t inner_rows(unsigned at) { return at | (512u << 16); }
 /// Rows in groups of eight, 1024 bytes apart, swizzled.
 TILEMAMBA_DEVICE std::uint64_t descriptor(std::uint32_t low_word) {

@@ -22,11 +22,12 @@ struct alignas(16) Places {
     for (int worker = 0; worker < policy_workers; ++worker)
       of[worker] = place_of(map, slices[worker].head, slices[worker].channel);
   }
+  template <int rows>
   TILEMAMBA_DEVICE void load(unsigned to, const Map& map, int token, int batch, unsigned barrier) const {
     const Places here = *this;
 #pragma unroll
     for (int worker = 0; worker < policy_workers; ++worker) {
-      load_box(to + worker * plane_bytes, map.map, here.of[worker].column, token, here.of[worker].head, batch, barrier);
+      load_box(to + worker * rows * 128, map.map, here.of[worker].column, token, here.of[worker].head, batch, barrier);
     }
   }
   /// Waits until the shared memory is free again.
@@ -86,17 +87,19 @@ struct Segment {
                ? -1
                : static_cast<int>(snapshot) - 1;
   }
-  /// Does a box of these tokens reach into others, which are somebody else's?
-  [[nodiscard]] TILEMAMBA_DEVICE bool ragged(const tile::Tokens& tokens) const {
-    return tokens.count < q && static_cast<int>(tokens.first) + tokens.count < tokens_of_row;
+  /// Does a box of `rows` tokens that begins with these reach into others, which are somebody else's?
+  [[nodiscard]] TILEMAMBA_DEVICE bool ragged(const tile::Tokens& tokens, int rows = q) const {
+    return tokens.count < rows && static_cast<int>(tokens.first) + tokens.count < tokens_of_row;
   }
 };
 
-/// Segments of `units` units each. @returns false where the block has nothing to do.
+/// Segments of `units` units each. @returns false where the block, and its cluster, have nothing to do.
+template <class K>
 TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, int units) {
   const kernels::Sequences& sequences = job.call.sequences;
-  const unsigned segment = blockIdx.x / static_cast<unsigned>(job.heads.count);
-  const int block = static_cast<int>(blockIdx.x - segment * static_cast<unsigned>(job.heads.count));
+  const unsigned cluster = blockIdx.x / K::parts;
+  const unsigned segment = cluster / static_cast<unsigned>(job.heads.count);
+  const int block = static_cast<int>(cluster - segment * static_cast<unsigned>(job.heads.count));
   std::int64_t chunks = job.chunks_of_row;
   if (sequences.cu_seqlens != nullptr) {
     if (segment >= sequences.units()) return false;
@@ -126,8 +129,8 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, int units) {
     out.slices[worker] = job.heads.slice(block, kernels::least(worker, out.often.real_workers - 1));
   }
   const int group = out.slices[0].group;
-  out.B = place_of(job.maps.B, group, 0);
-  out.C = place_of(job.maps.C, group, 0);
+  out.B = place_of(job.maps.B, group, K::first_column());
+  out.C = place_of(job.maps.C, group, K::first_column());
   out.x.find(job.maps.x, out.slices);
   out.z.find(job.maps.z, out.slices);
   out.y.find(job.maps.y, out.slices);
@@ -148,11 +151,12 @@ TILEMAMBA_DEVICE void load_planes(unsigned to, const Map& map, const Place& plac
 }
 
 /// What load_planes<1> does, by the lanes of a warp.
+template <int rows = q>
 TILEMAMBA_DEVICE void copy_tile(unsigned to, const kernels::TokenView& view, int column, int head,
                                 const tile::Tokens& tokens, int lane) {
   const auto* from = static_cast<const std::uint16_t*>(view.data) + view.offset(tokens, head, column);
 #pragma unroll 1
-  for (int k = lane; k < q * 16; k += 32) {
+  for (int k = lane; k < rows * 16; k += 32) {
     const int row = k / 16, four = k % 16 * 4;
     std::uint32_t pairs[2] = {};
     if (row < tokens.count) {
@@ -175,6 +179,7 @@ struct Ring {
   TILEMAMBA_DEVICE void advance() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
+  [[nodiscard]] TILEMAMBA_DEVICE int previous() const { return stage == 0 ? stages - 1 : stage - 1; }
 };
 
 /// Rows from `count` on of `planes` planes become zeros. One warp.

@@ -13,8 +13,8 @@
 
 namespace tilemamba::cuda::sm90 {
 
-template <class E_, int n_, Features features_>
-struct SumKernel {
+template <class E_, int n_, Features features_, int parts>
+struct SumKernel : PartOfState<n_, parts> {
   using E = E_;
   static constexpr int n = n_;
   static constexpr Features features = features_;
@@ -63,7 +63,8 @@ struct SumSegments {
       if (by_hand) {
 #pragma unroll 1
         for (int plane = 0; plane < K::group_planes; ++plane) {
-          copy_tile(to + plane * plane_bytes, job.call.B, plane * 64, segment.slices[0].group, its, lane);
+          copy_tile(to + plane * plane_bytes, job.call.B, K::first_column() + plane * 64, segment.slices[0].group, its,
+                    lane);
         }
 #pragma unroll 1
         for (int worker = 0; worker < policy_workers; ++worker) {
@@ -80,7 +81,7 @@ struct SumSegments {
       if (clean) arrive(full);
       const int token = static_cast<int>(its.first), batch = static_cast<int>(its.batch);
       load_planes<K::group_planes>(to, job.maps.B, B, token, batch, ready);
-      segment.x.load(to + K::group_bytes, job.maps.x, token, batch, ready);
+      segment.x.load<q>(to + K::group_bytes, job.maps.x, token, batch, ready);
     }
   }
 
@@ -121,7 +122,7 @@ struct SumSegments {
       __syncwarp();
       if (lane == 0) arrive(memory + K::full + 8 * ring.stage);
     }
-    if (worker < segment.often.real_workers && slice.channel == 0) {
+    if (worker < segment.often.real_workers && slice.channel == 0 && K::part() == 0) {
       kernels::finish_segment_decay(w, job.call, segment.sequence.first_slot + segment.index, slice.head, after);
     }
   }
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
   int work = 0;
   if (threadIdx.x == 0) {
     // What a sequence's last walk goes over needs no sum.
-    work = find_segment(segment, job, 1) &&
+    work = find_segment<K>(segment, job, 1) &&
            segment.index < (segment.sequence.units - 1) / job.units_of_walk * job.units_of_walk;
     for (int s = 0; s < K::stages; ++s) {
       barrier_init(memory + K::landed + 8 * s, 1);

@@ -34,6 +34,17 @@ TILEMAMBA_DEVICE int forgotten(int value) {
   return value;
 }
 
+/// What a block has of a slice's state, and which tokens of a chunk it finishes: of so many blocks in a row, which are
+/// a cluster in the walk, each has its own `columns`; what their columns give to the outputs is added up.
+template <int columns, int parts_>
+struct PartOfState {
+  static constexpr int parts = parts_;
+  static constexpr int own_tokens = q / parts;
+  static TILEMAMBA_DEVICE int part() { return parts == 1 ? 0 : static_cast<int>(blockIdx.x % parts); }
+  static TILEMAMBA_DEVICE int first_column() { return part() * columns; }
+  static TILEMAMBA_DEVICE int first_token() { return part() * own_tokens; }
+};
+
 /// Addresses of tiles count pieces of 16 bytes, as descriptors do.
 template <unsigned uses>
 struct SharedTile {

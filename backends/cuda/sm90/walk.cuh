@@ -5,6 +5,12 @@
 /// Roles: warp 0 loads B and C; a warp for each worker sums its decays and makes B clean; warp 3 moves x and z in and y
 /// out; a warpgroup makes the scores of all workers; a warpgroup for each worker has the state and multiplies.
 /// Registers go where the accumulators are.
+///
+/// A state of more than 128 columns is a cluster's: each of its blocks walks with 128 of them as if there were no
+/// others. Scores, their decay and the products are linear in the columns, so only y must be summed: each block gives
+/// away its part of all tokens but its own 64 / parts, in fp32 through distributed shared memory, and finishes those.
+/// (A block with all columns of one head would read B and C twice as often from L2, which is as near its limit as the
+/// tensor core.)
 #pragma once
 
 #include "backends/cuda/sm90/decays.cuh"
@@ -14,31 +20,37 @@
 
 namespace tilemamba::cuda::sm90 {
 
-template <class E_, int n_, Features features_>
-struct WalkKernel {
+template <class E_, int n_, Features features_, int parts_>
+struct WalkKernel : PartOfState<n_, parts_> {
   using E = E_;
+  using PartOfState<n_, parts_>::parts, PartOfState<n_, parts_>::own_tokens;
   static constexpr int n = n_;
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (2 + policy_workers);
   using Decays = StageDecays<features.documents>;
 
-  // Shared memory: [C, B of each stage][x][z][decayed scores][decays][ones][D][barriers][segment]
+  // Shared memory: [C, B of each stage][x][z][decayed scores][given by others][decays][ones][D][barriers][segment]
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;
   static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
   static constexpr int x_stages = 3, z_stages = features.rich ? 2 : 0;
-  static constexpr unsigned other_bytes = (x_stages + z_stages + 2) * head_bytes + 2048;
+  static constexpr unsigned z_bytes = head_bytes / parts;
+  static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
+  static constexpr unsigned other_bytes =
+      (x_stages + 2) * head_bytes + z_stages * z_bytes + policy_workers * given_bytes + 2048;
   static constexpr unsigned most_bytes = 227 * 1024;
   static constexpr int fitting_stages = (most_bytes - other_bytes) / (stage_bytes + policy_workers * sizeof(Decays));
   static constexpr int stages = fitting_stages < 6 ? fitting_stages : 6;
   static constexpr unsigned x_at = stages * stage_bytes;
   static constexpr unsigned z_at = x_at + x_stages * head_bytes;
-  static constexpr unsigned decayed_at = z_at + z_stages * head_bytes;
-  static constexpr unsigned decays_at = decayed_at + 2 * head_bytes;
+  static constexpr unsigned decayed_at = z_at + z_stages * z_bytes;
+  static constexpr unsigned given_at = decayed_at + 2 * head_bytes;
+  static constexpr unsigned decays_at = given_at + policy_workers * given_bytes;
   static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
-  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1;
+  static constexpr int cluster_barriers = parts > 1 ? 2 * policy_workers : 0;
+  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers;
   static constexpr unsigned segment_at = (barriers_at + barriers * 8 + 15) / 16 * 16;
   static constexpr unsigned shared_bytes = segment_at + sizeof(Segment);
   static_assert(stages >= 3 && shared_bytes <= most_bytes);
@@ -49,7 +61,7 @@ struct WalkKernel {
 
   // Registers of a thread of each role; 512 in all.
   static constexpr int head_registers = n == 64 ? 160 : 176;
-  static constexpr int score_registers = n == 64 ? 144 : (features.documents ? 112 : 120);
+  static constexpr int score_registers = n == 64 ? 144 : (features.documents ? (parts > 1 ? 104 : 112) : 120);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
   // Offsets of barriers.
@@ -60,7 +72,9 @@ struct WalkKernel {
                             decayed_empty = of(3 * stages + 2 * policy_workers);  ///< of (worker, buffer)
   static constexpr unsigned x_full = of(3 * stages + 4 * policy_workers), y_full = x_full + 8 * x_stages,
                             z_full = y_full + 8 * x_stages;
-  static constexpr unsigned x_landed = of(barriers - 1);  ///< of a chunk that must be made clean
+  static constexpr unsigned x_landed = z_full + 8 * z_stages;  ///< of a chunk that must be made clean
+  /// Of each worker: what the other blocks gave is there; all of them have taken what was given before.
+  static constexpr unsigned given = x_landed + 8, taken = given + 8 * policy_workers;
 
   static TILEMAMBA_DEVICE Decays& decays(int stage, int worker) {
     return reinterpret_cast<Decays*>(shared_memory + decays_at)[stage * policy_workers + worker];
@@ -77,6 +91,11 @@ struct WalkKernel {
     init(x_full, x_stages, 1);
     init(y_full, x_stages, 4 * policy_workers);
     init(z_full, z_stages + 1, 1);
+    if constexpr (parts > 1) {
+      init(given, policy_workers, 1);
+      init(taken, policy_workers, 4 * (parts - 1));
+      for (int worker = 0; worker < policy_workers; ++worker) expect_bytes(memory + given + 8 * worker, given_bytes);
+    }
     publish_barriers();
   }
 };
@@ -91,6 +110,12 @@ struct Walk {
   int warp, lane;
 
   TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(k); }
+  /// Of a chunk's tokens those that this block finishes.
+  TILEMAMBA_DEVICE static tile::Tokens own(const tile::Tokens& its) {
+    if constexpr (K::parts == 1) return its;
+    const int count = min(its.count - K::first_token(), K::own_tokens);
+    return {its.batch, its.first + K::first_token(), max(count, 0), its.begins};
+  }
 
   /// Must B be looked through before others read it?
   TILEMAMBA_DEVICE bool needs_cleaning(const tile::Tokens& its) const {
@@ -128,32 +153,34 @@ struct Walk {
   TILEMAMBA_DEVICE void copy_planes(unsigned to, const kernels::TokenView& view, const tile::Tokens& its) const {
 #pragma unroll 1
     for (int plane = 0; plane < K::group_planes; ++plane) {
-      copy_tile(to + plane * plane_bytes, view, plane * 64, segment.slices[0].group, its, lane);
+      copy_tile(to + plane * plane_bytes, view, K::first_column() + plane * 64, segment.slices[0].group, its, lane);
     }
   }
 
+  template <int rows>
   TILEMAMBA_DEVICE void copy_heads(const kernels::TokenView& view, unsigned to, unsigned barrier,
                                    const tile::Tokens& its) const {
 #pragma unroll 1
     for (int worker = 0; worker < policy_workers; ++worker) {
       const tile::Slice& slice = segment.slices[worker];
-      copy_tile(to + worker * plane_bytes, view, slice.channel, slice.head, its, lane);
+      copy_tile<rows>(to + worker * rows * 128, view, slice.channel, slice.head, its, lane);
     }
     publish_to_engines();
     __syncwarp();
     if (lane == 0) arrive(barrier);
   }
+  template <int rows>
   TILEMAMBA_DEVICE void load_heads(const Map& map, const Places& places, const kernels::TokenView& view, unsigned to,
                                    unsigned barrier, const tile::Tokens& its) const {
-    if (map.by_hand) return copy_heads(view, to, barrier, its);
+    if (map.by_hand) return copy_heads<rows>(view, to, barrier, its);
     if (lane != 0) return;
-    expect_bytes(barrier, K::head_bytes);
-    places.load(to, map, static_cast<int>(its.first), static_cast<int>(its.batch), barrier);
+    expect_bytes(barrier, policy_workers * rows * 128);
+    places.load<rows>(to, map, static_cast<int>(its.first), static_cast<int>(its.batch), barrier);
   }
   /// `cleaned`: how many chunks needed it so far.
   TILEMAMBA_DEVICE void load_x(unsigned to, unsigned full, const tile::Tokens& its, unsigned& cleaned) const {
     const bool clean = segment.ragged(its) && !job.maps.x.by_hand;
-    load_heads(job.maps.x, segment.x, job.call.x, to, clean ? memory + K::x_landed : full, its);
+    load_heads<q>(job.maps.x, segment.x, job.call.x, to, clean ? memory + K::x_landed : full, its);
     if (!clean) return;
     __syncwarp();
     wait_phase(memory + K::x_landed, cleaned++ & 1);
@@ -164,13 +191,15 @@ struct Walk {
   }
   TILEMAMBA_DEVICE void load_z(int stage, const tile::Tokens& its) const {
     if constexpr (features.rich) {
-      load_heads(job.maps.z, segment.z, job.call.z, memory + K::z_at + stage * K::head_bytes,
-                 memory + K::z_full + 8 * stage, its);
+      load_heads<K::own_tokens>(job.maps.z, segment.z, job.call.z, memory + K::z_at + stage * K::z_bytes,
+                                memory + K::z_full + 8 * stage, own(its));
     }
   }
-  /// Whole tiles, and those that end where the tensor does, by the copy engine; the next sequence's rows are not ours.
+  /// `from`: where the block's own tokens are. Whole tiles, and those that end where the tensor does, by the copy
+  /// engine; the next sequence's rows are not ours.
   TILEMAMBA_DEVICE void store_y(unsigned from, const tile::Tokens& its) const {
-    if (!segment.ragged(its) && !job.maps.y.by_hand) {
+    if (K::parts > 1 && its.count == 0) return;
+    if (!segment.ragged(its, K::own_tokens) && !job.maps.y.by_hand) {
       if (lane == 0)
         segment.y.store(job.maps.y, from, static_cast<int>(its.first), static_cast<int>(its.batch),
                         segment.often.real_workers);
@@ -218,16 +247,17 @@ struct Walk {
         // The heads wait for this one and the next step: few instructions where nothing is special.
         if constexpr (!features.wide) {
           if (before >= its.whole) {
-            store_y(at, tokens(before));
+            store_y(at + K::first_token() * 128, own(tokens(before)));
           } else if (lane == 0) {
-            segment.y.store(job.maps.y, at, its.token + before * q, its.batch, its.real_workers);
+            segment.y.store(job.maps.y, at + K::first_token() * 128, its.token + before * q + K::first_token(),
+                            its.batch, its.real_workers);
           }
         }
       }
       if (k < its.whole) {
         if (lane == 0) {
           expect_bytes(full, K::head_bytes);
-          segment.x.load(at, job.maps.x, its.token + k * q, its.batch, full);
+          segment.x.load<q>(at, job.maps.x, its.token + k * q, its.batch, full);
         }
       } else if (k < chunks) {
         load_x(at, full, tokens(k), cleaned);
@@ -404,11 +434,36 @@ struct Walk {
       chunk.decays.exit.at = decays.exit;
       return chunk;
     };
-    const auto store = [&](int x_stage, int k) {
+    const auto store = [&](auto& finisher, const auto& its_out, int x_stage, int k) {
       if (!features.wide || real())
-        kernels::store_output(w, call, features.wide ? tokens(k) : tile::Tokens{}, slice(), out);
+        kernels::store_output(finisher, call, features.wide ? tokens(k) : tile::Tokens{}, slice(), its_out);
       __syncwarp();
       if (lane == 0) arrive(memory + K::y_full + 8 * x_stage);
+    };
+    const auto look_at_z = [&](auto& chunk, int k) {
+      if constexpr (features.rich) {
+        w.lane = forgotten(w.lane);
+        if (call.z.given) wait_phase(memory + K::z_full + 8 * (k % 2), k / 2 & 1);
+        chunk.z.at =
+            base +
+            (K::z_at + k % 2 * K::z_bytes + (K::parts > 1 ? forgotten(worker) : worker) * K::own_tokens * 128) / 16;
+      }
+    };
+    const auto finisher_of = [&](int x_stage, int k) {
+      if constexpr (features.wide) see_channels();
+      const int its_worker = forgotten(worker);
+      return Finisher<K>{{forgotten(w.lane), forgotten(w.warp), its_worker, w.channels},
+                         base + (K::x_at + x_stage * K::head_bytes + its_worker * plane_bytes) / 16,
+                         static_cast<unsigned>(k & 1)};
+    };
+    const auto finish_shared = [&](int x_stage, int k) {
+      auto finisher = finisher_of(x_stage, k);
+      kernels::HeadChunk<Finisher<K>> chunk;
+      kernels::Output<Finisher<K>> finished;
+      look_at_z(chunk, k);
+      if constexpr (!features.wide) finished.leaving.at = finisher.x_at;
+      kernels::finish_output(finisher, call, slice(), chunk, finished);
+      store(finisher, finished, x_stage, k);
     };
     Ring<K::stages> ring;
     Ring<K::x_stages> x_ring;
@@ -422,11 +477,11 @@ struct Walk {
       kernels::prepare_state(w, chunk.decays, chunk.x, carried);
     }
     for (int k = 0; k < chunks; ++k) {
-      const int stage = ring.stage, buffer = k & 1;
+      const int stage = ring.stage, x_stage = x_ring.stage, buffer = k & 1;
       kernels::GroupChunk<W> group;
       group.C.at = base + stage * (K::stage_bytes / 16);
       group.B.at = group.C.at + K::group_bytes / 16;
-      auto chunk = chunk_at(stage, x_ring.stage);
+      auto chunk = chunk_at(stage, x_stage);
       chunk.decayed = {base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16,
                        memory + K::decayed_full + 8 * (2 * worker + buffer), static_cast<unsigned>(k / 2 & 1)};
       const auto prepare_next = [&] {
@@ -446,12 +501,17 @@ struct Walk {
       kernels::step_fused(
           w, call, group, chunk, carried, out,
           [&] {
-            if (!features.wide && k > 0) store(last_x_stage, k - 1);
-            if constexpr (features.documents || K::E::dtype == DType::f16) w.lane = forgotten(w.lane);
+            if (!features.wide && K::parts == 1 && k > 0) store(w, out, last_x_stage, k - 1);
+            if constexpr (features.documents || K::E::dtype == DType::f16 || K::parts > 1) w.lane = forgotten(w.lane);
           },
           [&] {
+            if constexpr (K::parts > 1) {
+              if (k > 0) finish_shared(x_ring.previous(), k - 1);
+              w.lane = forgotten(w.lane);
+            }
             if constexpr (features.rich) {
               w.lane = forgotten(w.lane);
+              if constexpr (K::parts > 1 && features.wide) see_channels();
               if (real()) kernels::put_snapshot(w, call, segment.sequence, tokens(k), slice(), carried);
             }
             if constexpr (K::prepares_early) prepare_next();
@@ -461,17 +521,23 @@ struct Walk {
         arrive(memory + K::empty + 8 * stage);
         arrive(memory + K::decayed_empty + 8 * (2 * worker + buffer));
       }
-      if constexpr (features.rich) {
-        w.lane = forgotten(w.lane);
-        if (call.z.given) wait_phase(memory + K::z_full + 8 * (k % 2), k / 2 & 1);
-        chunk.z.at = base + (K::z_at + k % 2 * K::head_bytes + worker * plane_bytes) / 16;
+      if constexpr (K::parts > 1) {
+        finisher_of(x_stage, k).give(out.y);
+      } else {
+        look_at_z(chunk, k);
+        if constexpr (!features.wide) out.leaving.at = chunk.x.at;
+        kernels::finish_output(w, call, slice(), chunk, out);
       }
-      if constexpr (!features.wide) out.leaving.at = chunk.x.at;
-      kernels::finish_output(w, call, slice(), chunk, out);
       if constexpr (!K::prepares_early) prepare_next();
-      if constexpr (features.wide) store(last_x_stage, k);
+      if constexpr (features.wide && K::parts == 1) store(w, out, last_x_stage, k);
     }
-    if (!features.wide && chunks > 0) store(last_x_stage, chunks - 1);
+    if (chunks > 0) {
+      if constexpr (K::parts > 1) {
+        finish_shared(x_ring.previous(), chunks - 1);
+      } else if constexpr (!features.wide) {
+        store(w, out, last_x_stage, chunks - 1);
+      }
+    }
     see_channels();
     if (real() && segment.is_last()) kernels::finish_state(w, call, segment.sequence, slice(), carried);
   }
@@ -483,7 +549,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   const unsigned memory = shared_address(0);
   int work = 0;
   if (threadIdx.x == 0) {
-    work = find_segment(segment, job, job.units_of_walk);
+    work = find_segment<K>(segment, job, job.units_of_walk);
     K::init_barriers(memory);
     if (work != 0 && segment.chunks > 0) {
       for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
@@ -498,6 +564,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   if (threadIdx.x < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[threadIdx.x] = 1.0f;
   publish_to_engines();
   if (__syncthreads_or(work) == 0) return;
+  if constexpr (K::parts > 1) meet_cluster();  // nobody reaches into a block before its barriers are there
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Walk<K> roles{job, segment, memory, warp, lane};
   if (warp < 4) {
@@ -516,6 +583,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
     take_registers<K::head_registers>();
     roles.walk_head(warp / 4 - 2);
   }
+  if constexpr (K::parts > 1) meet_cluster();  // nor once it has gone
 }
 
 }  // namespace tilemamba::cuda::sm90
