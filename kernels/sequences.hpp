@@ -24,6 +24,11 @@ TILEMAMBA_FN constexpr T least(T a, T b) {
   return b < a ? b : a;
 }
 
+template <class T>
+TILEMAMBA_FN constexpr T greatest(T a, T b) {
+  return a < b ? b : a;
+}
+
 /// One sequence: a batch row, or a stretch of a packed row.
 struct Sequence {
   std::int64_t index;           ///< which one; its initial and final state
@@ -159,24 +164,33 @@ struct Sequences {
     return (*this)[low];
   }
 
-  /// Fills the table; one worker, once a call, before any unit is looked up. Where cu_seqlens makes no sense
-  /// (overlapping sequences) room runs out here and not in the workspace: what does not fit is left out.
-  TILEMAMBA_FN void tabulate() const {
-    std::int64_t unit = 0;
-    std::int64_t slot = 0;
-    std::int64_t snapshot = 0;
-    for (std::int64_t s = 0; s < count; ++s) {
-      unit_starts[s] = static_cast<std::int32_t>(unit);
-      const std::int64_t more = least(cut.units(length(s)) - cut.stateless_units, slots - slot);
-      slot += more;
-      unit += more + cut.stateless_units;
-      if (snapshot_starts != nullptr) {
-        snapshot_starts[s] = static_cast<std::int32_t>(snapshot);
-        snapshot = least(snapshot + length(s) / cut.period, snapshots);
-      }
+  /// What a run of sequences wants of the workspace and of chunk_states.
+  struct Wanted {
+    std::int64_t slots, snapshots;
+    TILEMAMBA_FN void add(const Wanted& more) { slots += more.slots, snapshots += more.snapshots; }
+  };
+  [[nodiscard]] TILEMAMBA_FN Wanted wanted(std::int64_t index) const {
+    const std::int64_t tokens_of_it = length(index);
+    return {cut.units(tokens_of_it) - cut.stateless_units, snapshot_starts == nullptr ? 0 : tokens_of_it / cut.period};
+  }
+  /// Fills the table for sequences [begin, end), before which `before` was wanted; the end's entry is the next run's
+  /// first, or the last of all. Where cu_seqlens makes no sense (overlapping sequences) room runs out here and not in
+  /// the workspace: what does not fit is left out.
+  TILEMAMBA_FN void tabulate(std::int64_t begin, std::int64_t end, Wanted before) const {
+    for (std::int64_t s = begin; s < end; ++s) {
+      put_starts(s, before);
+      before.add(wanted(s));
     }
-    unit_starts[count] = static_cast<std::int32_t>(unit);
-    if (snapshot_starts != nullptr) snapshot_starts[count] = static_cast<std::int32_t>(snapshot);
+    if (end == count) put_starts(count, before);
+  }
+  /// The whole table; one worker, once a call, before any unit is looked up.
+  TILEMAMBA_FN void tabulate() const { tabulate(0, count, {}); }
+
+ private:
+  TILEMAMBA_FN void put_starts(std::int64_t index, const Wanted& before) const {
+    unit_starts[index] = static_cast<std::int32_t>(least(before.slots, slots) + index * cut.stateless_units);
+    if (snapshot_starts != nullptr)
+      snapshot_starts[index] = static_cast<std::int32_t>(least(before.snapshots, snapshots));
   }
 };
 

@@ -59,7 +59,9 @@ struct Half {
 using Bf16 = Half<DType::bf16>;
 using F16 = Half<DType::f16>;
 
-/// fp32 as three tf32 products: each value is split into the leading bits and what is left of it.
+/// fp32 as three tf32 products: each value is split into its leading bits, rounded, and what is left of it. Rounded and
+/// not cut, what is left has either sign: the product of two such rests, which is left out, does not always pull the
+/// same way, and all but the last bit of a rest is multiplied.
 struct F32 {
   static constexpr DType dtype = DType::f32;
   static constexpr int size = 4;
@@ -68,7 +70,9 @@ struct F32 {
   static TILEMAMBA_DEVICE Pair pack(float low, float high) { return {low, high}; }
   static TILEMAMBA_DEVICE float2 unpack(Pair v) { return v; }
 
-  static TILEMAMBA_DEVICE float leading(float v) { return __uint_as_float(__float_as_uint(v) & 0xffffe000u); }
+  static TILEMAMBA_DEVICE float leading(float v) {
+    return __uint_as_float((__float_as_uint(v) + 0x1000u) & 0xffffe000u);
+  }
 
   static TILEMAMBA_DEVICE void mma_tf32(float (&d)[4], const float (&a)[4], float b0, float b1) {
     asm volatile(

@@ -51,7 +51,8 @@ TILEMAMBA_DEVICE float2 load_shared_pair(unsigned address) {
   return v;
 }
 
-/// Copies 16 bytes in the background, of which the last 16 - `bytes` become zeros and are not read.
+/// Copies 16 bytes in the background, of which the last 16 - `bytes` become zeros and are not read; with 0 bytes `from`
+/// need not be an address of anything.
 TILEMAMBA_DEVICE void copy_async(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }

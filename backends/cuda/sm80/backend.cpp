@@ -27,7 +27,8 @@ bool is_plain(const kernels::Call& call) {
     const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
     return ((reinterpret_cast<std::uintptr_t>(view.data) | static_cast<std::uintptr_t>(strides * size)) & 15) == 0;
   };
-  return !call.seq_idx.given && !call.z.given && !call.chunk_states.given && call.y.dtype == call.x.dtype &&
+  const bool nothing_more = !call.seq_idx.given && !call.z.given && !call.chunk_states.given;
+  return nothing_more && call.sequences.cut.period == 0 && call.y.dtype == call.x.dtype &&
          call.y.width * size % 16 == 0 && aligned(call.x) && aligned(call.B) && aligned(call.C) && aligned(call.y);
 }
 

@@ -40,6 +40,11 @@ TILEMAMBA_DEVICE W make_worker(const Call& call) {
 
 /// What the compiler derived from this before is not worth keeping in registers.
 TILEMAMBA_DEVICE void forget(int& value) { asm volatile("" : "+r"(value)); }
+/// The same of what follows from the lane, where the state leaves no registers for it.
+template <class W>
+TILEMAMBA_DEVICE void forget_addresses(W& w) {
+  if constexpr (!W::roomy) forget(w.lane);
+}
 TILEMAMBA_DEVICE void forget(std::int64_t& value) { asm volatile("" : "+l"(value)); }
 
 /// Sizes of the tiles of a worker.
@@ -47,7 +52,7 @@ template <class W>
 struct Sizes {
   static constexpr unsigned group = W::template Plane<Q, N>::bytes;  // C, or B
   static constexpr unsigned head = W::template Plane<Q, P>::bytes;   // x, or z
-  static constexpr unsigned decays = 5 * W::q * 4;
+  static constexpr unsigned decays = (W::precise ? 6 : 5) * W::q * 4;
   static constexpr unsigned decayed = W::template Plane<Q, Q>::bytes;
   static constexpr unsigned leaving = head;
   static constexpr unsigned wide_leaving = W::template Leaving<Q, P>::wide_bytes;
@@ -55,11 +60,13 @@ struct Sizes {
 };
 constexpr unsigned whole_lines(unsigned bytes) { return (bytes + 127) / 128 * 128; }
 
-/// A worker's part of a chunk: x and the decays together, decayed scores and z elsewhere.
+/// A worker's part of a chunk, each piece where its driver has it.
 template <class W>
-TILEMAMBA_DEVICE HeadChunk<W> head_chunk(W& w, unsigned at, unsigned decayed, unsigned z) {
-  w.top = at;
-  HeadChunk<W> chunk(w);
+TILEMAMBA_DEVICE HeadChunk<W> head_chunk(W& w, unsigned x, unsigned decays, unsigned decayed, unsigned z) {
+  HeadChunk<W> chunk;
+  w.top = decays;
+  chunk.decays = Decays<W>(w);
+  chunk.x.base = x;
   chunk.decayed.base = decayed;
   chunk.z.base = z;
   return chunk;
@@ -92,13 +99,14 @@ struct StepsCall {
 // ----------------------------------------------------------------------------------------------------------------- the
 // fused walk
 
-/// Shared memory of the walk: [stage 0][stage 1][decayed scores][parts of sums][D][leaving][z of both stages]
+/// Shared memory of the walk: [stage 0][stage 1][decays of three chunks][decayed scores][parts of sums][D][leaving][z
+/// of both stages]
 template <class W>
 struct FusedLayout {
   using S = Sizes<W>;
-  static constexpr unsigned head = whole_lines(S::head + S::decays);
-  static constexpr unsigned stage = 2 * S::group + W::most_workers * head;
-  static constexpr unsigned decayed = 2 * stage;
+  static constexpr unsigned stage = 2 * S::group + W::most_workers * S::head;
+  static constexpr unsigned decays = 2 * stage;
+  static constexpr unsigned decayed = decays + 3 * W::most_workers * whole_lines(S::decays);
   static constexpr unsigned exchange = decayed + W::most_workers * S::decayed;
   static constexpr unsigned skip = exchange + W::exchange_bytes;
   static constexpr unsigned leaving = skip + whole_lines(W::most_workers * W::skip_bytes);
@@ -109,8 +117,10 @@ struct FusedLayout {
   static TILEMAMBA_DEVICE unsigned leaving_of(const W& w, int worker) {
     return leaving + worker * (w.wide ? whole_lines(S::wide_leaving) : S::leaving);
   }
-  static TILEMAMBA_DEVICE HeadChunk<W> chunk(W& w, int in_stage, int worker) {
-    return head_chunk(w, in_stage * stage + 2 * S::group + worker * head, decayed + worker * S::decayed,
+  static TILEMAMBA_DEVICE HeadChunk<W> chunk(W& w, int in_stage, int slot, int worker) {
+    return head_chunk(w, in_stage * stage + 2 * S::group + worker * S::head,
+                      decays + (slot * W::most_workers + worker) * whole_lines(S::decays),
+                      decayed + worker * S::decayed,
                       (w.wide ? wide_bytes : narrow_bytes) + (in_stage * W::most_workers + worker) * S::head);
   }
 };
@@ -119,9 +129,10 @@ struct FusedLayout {
 ///
 /// Two barriers a chunk: `landed`, when its tiles and decays are there, and `decayed`, when its decayed scores are.
 /// Between decayed(c) and landed(c + 1) fly the loads of c + 1, the products of c, the outputs of c - 1 on their way to
-/// memory, and one warp of each head sums the decays of c + 1, whose steps it asked for a chunk earlier.
+/// memory, and three warps of each head have a third of a chunk's decays each: one weighs for c + 1, one sums for c +
+/// 2, one asks for the steps of c + 3.
 template <class W>
-__global__ void __launch_bounds__(W::threads, 1)
+__global__ void __launch_bounds__(W::threads, W::blocks_at_once)
     fused(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
   using Layout = FusedLayout<W>;
   const std::int64_t unit = blockIdx.x / heads.count;
@@ -145,95 +156,124 @@ __global__ void __launch_bounds__(W::threads, 1)
   w.active = real && slice.channel + w.channel() < call.head_dim;
   const HeadRule rule = head_rule(call, slice.head);
 
+  const std::int64_t before = cut.tokens(sequence, begin).first;
+  // A plain call's tensors are read and written without a question of where.
+  const Tokens start{sequence.batch, before, 0, false};
+  [[maybe_unused]] auto C_stream = w.template stream<N>(call.C, start, slice);
+  [[maybe_unused]] auto B_stream = w.template stream<N>(call.B, start, slice);
+  [[maybe_unused]] auto x_stream = w.template stream<P>(call.x, start, slice);
+  [[maybe_unused]] auto y_stream = w.template stream<P>(call.y, start, slice);
+  B_stream.wanted = C_stream.wanted, y_stream.wanted = x_stream.wanted;  // as they are; it spares registers
   const auto load = [&](int stage, const Tokens& tokens) {
     w.top = stage * Layout::stage;
     GroupChunk<W> group(w);
-    HeadChunk<W> chunk = Layout::chunk(w, stage, w.worker());
+    HeadChunk<W> chunk = Layout::chunk(w, stage, 0, w.worker());
+    if constexpr (W::plain) {
+      w.get(group.C, C_stream, call.C, tokens.count);
+      w.get(group.B, B_stream, call.B, tokens.count);
+      w.get(chunk.x, x_stream, call.x, tokens.count);
+      return;
+    }
     w.get(group.C, call.C, tokens, slice);
     w.get(group.B, call.B, tokens, slice);
     w.get(chunk.x, call.x, tokens, slice);
     if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
   };
-  // Which warp of a head sums the decays of a chunk: one in turn, of those without rows of y where there are such.
+  // Which warp of a head has the decays of a chunk: one in turn, of those without rows of y where there are such.
   constexpr bool some_without_rows = W::owners < W::parts;
   constexpr int first_in_turn = some_without_rows ? W::owners * W::channel_blocks : 0;
+  static_assert(W::head_warps - first_in_turn >= 3);
   const auto my_turn = [&](int c) {
-    return w.head_warp() == first_in_turn + (c - begin) % (W::head_warps - first_in_turn);
+    return c < end && w.head_warp() == first_in_turn + (c - begin) % (W::head_warps - first_in_turn);
   };
   typename W::Steps steps{};
-  const auto sum_decays = [&](int stage, const Tokens& tokens) {
-    HeadChunk<W> chunk = Layout::chunk(w, stage, w.worker());
+  const auto sum_decays = [&](int slot, const Tokens& tokens) {
+    HeadChunk<W> chunk = Layout::chunk(w, 0, slot, w.worker());
     chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens, slice.head, chunk.decays);
     entry_decays(w, chunk.decays);
+  };
+  const auto weigh_decays = [&](int slot) {
+    HeadChunk<W> chunk = Layout::chunk(w, 0, slot, w.worker());
     exit_weights(w, rule, 0.0f, chunk.decays);
     tabulate_decays(w, rule, chunk.decays);
   };
-  const auto count_of = [&](int c) { return c < end ? cut.tokens(sequence, c).count : 0; };
+  const auto following = [](int slot) { return slot == 2 ? 0 : slot + 1; };
+  const auto tokens_of = [&](int c) {
+    if (c < begin || c >= end) return Tokens{};
+    if constexpr (!W::plain) return cut.tokens(sequence, c);
+    const std::int64_t position = static_cast<std::int64_t>(c) * W::q;  // no chunk but the last is short
+    return Tokens{sequence.batch, sequence.first + position,
+                  static_cast<int>(kernels::least<std::int64_t>(W::q, sequence.length - position)), false};
+  };
 
   Carried<W> carried(w);
   w.top = Layout::leaving_of(w, w.worker());
   Output<W> out(w);
-  // Chunks follow each other without gaps: where the current one begins and the counts around it say it all.
-  std::int64_t first = cut.tokens(sequence, begin).first;
-  int count_before = 0, count = count_of(begin), count_next = count_of(begin + 1);
-  const auto tokens_at = [&](int c, std::int64_t token, int its_count) {
-    return Tokens{sequence.batch, token, its_count, c == 0};
+  const auto store = [&](const Tokens& tokens) {
+    if constexpr (W::plain) {
+      if (tokens.count > 0) w.put(y_stream, call.y, tokens.count, out.leaving);
+    } else {
+      store_output(w, call, tokens, slice, out);
+    }
   };
-  load(0, tokens_at(begin, first, count));
+  load(0, tokens_of(begin));
   commit_copies();
 #pragma unroll 1
-  for (int k = 0; k < 2; ++k) {
+  for (int k = 0; k < 3; ++k) {
     if (!my_turn(begin + k)) continue;
-    w.get(steps, call.dt, tokens_at(begin + k, first + k * count, k == 0 ? count : count_next), slice.head);
-    if (k == 0) sum_decays(0, tokens_at(begin, first, count));
+    const Tokens tokens = tokens_of(begin + k);
+    w.get(steps, call.dt, tokens, slice.head);
+    if (k < 2) sum_decays(k, tokens);
+    if (k == 0) weigh_decays(0);
   }
   w.load_skip(call.D, slice);
   gather_segments(w, call, sequence, segment, slice, carried);
   wait_copies<0>();
   __syncthreads();  // landed(begin)
-  int stage = 0;
+  int stage = 0, slot = 0;
 #pragma unroll 1
   for (int c = begin; c < end; ++c) {
-    forget(w.lane);
+    forget_addresses(w);
     w.top = stage * Layout::stage;
     GroupChunk<W> group(w);
     auto scores = multiply_scores(w, group);
     w.wait(scores);
 #pragma unroll
     for (int worker = 0; worker < W::most_workers; ++worker) {
-      HeadChunk<W> chunk = Layout::chunk(w, stage, worker);
+      HeadChunk<W> chunk = Layout::chunk(w, stage, slot, worker);
       decay_scores(w, call, rule, slice.head, group, chunk);
     }
     __syncthreads();  // decayed(c): the other stage is free, and the last outputs are complete
-    forget(w.lane);
+    forget_addresses(w);
     if (W::parts > 1) forget(w.warp);
-    const Tokens next = tokens_at(c + 1, first + count, count_next);
-    if (c + 1 < end) load(stage ^ 1, next);
+    if (c + 1 < end) load(stage ^ 1, tokens_of(c + 1));
     commit_copies();
-    const int count_later = count_of(c + 2);
-    const HeadChunk<W> chunk = Layout::chunk(w, stage, w.worker());
+    const HeadChunk<W> chunk = Layout::chunk(w, stage, slot, w.worker());
+    slot = following(slot);
+    const auto decays_to_come = [&] {
+      if (my_turn(c + 1)) weigh_decays(slot);
+      if (my_turn(c + 2)) sum_decays(following(slot), tokens_of(c + 2));
+      if (my_turn(c + 3)) w.get(steps, call.dt, tokens_of(c + 3), slice.head);
+    };
     prepare_state(w, chunk.decays, chunk.x, carried);
     step_fused(
         w, call, group, chunk, carried, out,
         [&] {
-          if (real) store_output(w, call, tokens_at(c - 1, first - count_before, count_before), slice, out);
-          if (!some_without_rows && c + 1 < end && my_turn(c + 1)) sum_decays(stage ^ 1, next);
-          if (my_turn(c + 2)) w.get(steps, call.dt, tokens_at(c + 2, next.first + count_next, count_later), slice.head);
+          if (real) store(tokens_of(c - 1));
+          if (!some_without_rows) decays_to_come();
         },
         [&] {
-          if (real && !W::plain)
-            put_states(w, call, unit, tokens_at(c, first, count), slice, c + 1 == end && leaves, carried);
-          if (some_without_rows && c + 1 < end && my_turn(c + 1)) sum_decays(stage ^ 1, next);
+          if (real && !W::plain) put_states(w, call, unit, tokens_of(c), slice, c + 1 == end && leaves, carried);
+          if (some_without_rows) decays_to_come();
           wait_copies<0>();
           __syncthreads();  // landed(c + 1)
-          forget(w.lane);
+          forget_addresses(w);
         });
     finish_output(w, call, slice, chunk, out);
-    first += count, count_before = count, count = count_next, count_next = count_later;
     stage ^= 1;
   }
   __syncthreads();
-  if (real) store_output(w, call, tokens_at(end - 1, first - count_before, count_before), slice, out);
+  if (real) store(tokens_of(end - 1));
   if (W::plain && real && leaves) finish_state(w, call, call.sequences.of_unit(unit), slice, carried);
 }
 
@@ -270,7 +310,7 @@ struct StateBlock {
 /// A segment's state summed from zero, its chunks from the last to the first. A sequence's last segment has nothing to
 /// do.
 template <class W>
-__global__ void __launch_bounds__(W::threads, 2)
+__global__ void __launch_bounds__(W::threads, W::n <= 64 && W::Element::size == 2 ? 4 : 2)
     sum_segments(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads, int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
@@ -285,29 +325,46 @@ __global__ void __launch_bounds__(W::threads, 2)
   W w = make_worker<W>(call);
   w.first_column = block.columns * W::n;
   w.active = slice.channel + w.channel() < call.head_dim;
-  const std::int64_t end = cut.unit_chunks;  // k-th from the last
-  const auto tokens_of = [&](std::int64_t k) {
+  const std::int64_t end = cut.unit_chunks;
+  const Tokens last = cut.tokens(sequence, (index + 1) * end - 1);
+  const auto tokens_of = [&](std::int64_t k) {  // of the k-th chunk from the last
+    if constexpr (W::plain) return Tokens{last.batch, last.first - k * W::q, W::q, false};
     return k < end ? cut.tokens(sequence, (index + 1) * end - 1 - k) : Tokens{};
   };
+  [[maybe_unused]] auto B_stream = w.template stream<N, -1>(call.B, last, slice);
+  [[maybe_unused]] auto x_stream = w.template stream<P, -1>(call.x, last, slice);
   const auto load = [&](std::int64_t k, int stage) {
     if (k < end) {
       GroupChunk<W> group;
       HeadChunk<W> chunk;
       Layout::place(w, stage, group, chunk);
-      const Tokens tokens = tokens_of(k);
-      w.get(group.B, call.B, tokens, slice);
-      w.get(chunk.x, call.x, tokens, slice);
+      if constexpr (W::plain) {
+        w.get(group.B, B_stream, call.B, W::q);
+        w.get(chunk.x, x_stream, call.x, W::q);
+      } else {
+        w.get(group.B, call.B, tokens_of(k), slice);
+        w.get(chunk.x, call.x, tokens_of(k), slice);
+      }
     }
     commit_copies();
   };
+  // A warp in turn has the decays of a chunk: it asks for the steps, sums them when the chunk's tiles are asked for,
+  // and weighs when they are about to be used. So three warps do a third of it each between two barriers.
   const auto my_turn = [&](std::int64_t k) { return k < end && w.warp == static_cast<int>(k) % W::warps; };
   typename W::Steps steps{};
-  const auto weights = [&](std::int64_t k, int stage, float after) {
+  const auto decays_of = [&](int stage) {
     GroupChunk<W> group;
     HeadChunk<W> chunk;
     Layout::place(w, stage, group, chunk);
-    chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens_of(k), slice.head, chunk.decays);
-    exit_weights(w, rule, after, chunk.decays);
+    return chunk.decays;
+  };
+  const auto sum_decays = [&](std::int64_t k, int stage) {
+    Decays<W> decays = decays_of(stage);
+    chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens_of(k), slice.head, decays);
+  };
+  const auto weights = [&](int stage, float after) {
+    Decays<W> decays = decays_of(stage);
+    exit_weights(w, rule, after, decays);
   };
   const auto following = [](int stage) { return stage + 1 == Layout::stages ? 0 : stage + 1; };
 
@@ -315,13 +372,17 @@ __global__ void __launch_bounds__(W::threads, 2)
   begin_segment_sum(w, segment);
   load(0, 0);
   load(1, 1);
-  if (my_turn(0)) w.get(steps, call.dt, tokens_of(0), slice.head);
-  if (my_turn(0)) weights(0, 0, 0.0f);
-  if (my_turn(1)) w.get(steps, call.dt, tokens_of(1), slice.head);
+#pragma unroll 1
+  for (int k = 0; k < 3; ++k) {
+    if (!my_turn(k)) continue;
+    w.get(steps, call.dt, tokens_of(k), slice.head);
+    if (k < 2) sum_decays(k, k);
+    if (k == 0) weights(0, 0.0f);
+  }
   int stage = 0;
 #pragma unroll 1
   for (std::int64_t k = 0; k < end; ++k) {
-    forget(w.lane);
+    if constexpr (!W::plain) forget(w.lane);
     wait_copies<1>();
     __syncthreads();
     load(k + 2, following(following(stage)));
@@ -331,8 +392,9 @@ __global__ void __launch_bounds__(W::threads, 2)
     auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
     segment.after = after_previous(w, chunk.decays, segment.after);
     stage = following(stage);
-    if (my_turn(k + 1)) weights(k + 1, stage, segment.after);
-    if (my_turn(k + 2)) w.get(steps, call.dt, tokens_of(k + 2), slice.head);
+    if (my_turn(k + 1)) weights(stage, segment.after);
+    if (my_turn(k + 2)) sum_decays(k + 2, following(stage));
+    if (my_turn(k + 3)) w.get(steps, call.dt, tokens_of(k + 3), slice.head);
     w.wait(sum);
   }
   finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
@@ -425,12 +487,12 @@ __global__ void __launch_bounds__(128) cumsum(const __grid_constant__ CallOf<W> 
   w.put(call.delta, unit, head, decays.delta);
 }
 
-/// Shared memory: [C][B][x, decays][decayed scores][parts of sums][D][leaving][z]
+/// Shared memory: [C][B][x][decays][decayed scores][parts of sums][D][leaving][z]
 template <class W>
 struct OutLayout {
   using S = Sizes<W>;
-  static constexpr unsigned head = whole_lines(S::head + S::decays);
-  static constexpr unsigned decayed = 2 * S::group + W::most_workers * head;
+  static constexpr unsigned decays = 2 * S::group + W::most_workers * S::head;
+  static constexpr unsigned decayed = decays + W::most_workers * whole_lines(S::decays);
   static constexpr unsigned exchange = decayed + W::most_workers * S::decayed;
   static constexpr unsigned skip = exchange + W::exchange_bytes;
   static constexpr unsigned leaving = skip + whole_lines(W::most_workers * W::skip_bytes);
@@ -439,8 +501,8 @@ struct OutLayout {
   static constexpr unsigned gate_bytes = W::most_workers * S::head;
 
   static TILEMAMBA_DEVICE HeadChunk<W> chunk(W& w, int worker) {
-    return head_chunk(w, 2 * S::group + worker * head, decayed + worker * S::decayed,
-                      (w.wide ? wide_bytes : narrow_bytes) + worker * S::head);
+    return head_chunk(w, 2 * S::group + worker * S::head, decays + worker * whole_lines(S::decays),
+                      decayed + worker * S::decayed, (w.wide ? wide_bytes : narrow_bytes) + worker * S::head);
   }
 };
 

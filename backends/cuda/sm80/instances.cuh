@@ -34,6 +34,8 @@ Kernels make_kernels() {
     }
   } else {
     using Layout = OutLayout<Out>;
+    static_assert(policy.out.columns() < 512 || Layout::wide_bytes + Layout::gate_bytes <= least_shared_memory,
+                  "the last resort must fit everywhere");
     constexpr unsigned vectors = 4 * Sizes<State>::decays;
     kernels.cumsum = {address(cumsum<State>), 128, vectors, vectors, 0};
     kernels.pass_state = {address(pass_state<State>), State::threads, ring, ring, 0};

@@ -14,11 +14,12 @@ namespace tilemamba::cuda::sm80 {
 
 /// The tiles of a kernel. A block has workers * channels / 16 * parts warps.
 struct Tiling {
-  int chunk;     ///< Q
-  int channels;  ///< of a head that a worker holds
-  int state;     ///< columns of the state that a warp holds: 64 registers for 128
-  int parts;     ///< warps that share the columns of the same channels
-  int workers;   ///< slices of heads in a block, which share C.B^T
+  int chunk;       ///< Q
+  int channels;    ///< of a head that a worker holds
+  int state;       ///< columns of the state that a warp holds: 64 registers for 128
+  int parts;       ///< warps that share the columns of the same channels
+  int workers;     ///< slices of heads in a block, which share C.B^T
+  int blocks = 1;  ///< of a multiprocessor that registers are kept for (the walk)
 
   [[nodiscard]] constexpr int columns() const { return state * parts; }
   [[nodiscard]] constexpr int warps() const { return workers * channels / 16 * parts; }
@@ -32,18 +33,22 @@ struct Policy {
   Tiling state;  ///< of the one that only sums states: any number of columns, a block for each `state` of them
 };
 
+/// What a block may have on the smallest devices (8.6, 8.9, 12.0). Every type has a policy, staged for N up to 512,
+/// that fits.
+inline constexpr unsigned least_shared_memory = 99 * 1024;
+
 /// For each type and schedule in the order of preference among those that the state fits in.
 inline constexpr std::array policies = {
     Policy{"q64n64w1", Schedule::fused, DType::bf16, {64, 64, 64, 1, 1}, {64, 64, 64, 1, 1}},
-    Policy{"q64n128w1", Schedule::fused, DType::bf16, {64, 64, 128, 1, 1}, {64, 64, 128, 1, 1}},
-    Policy{"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
-    Policy{"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 128, 1, 1}},  // 200 KiB
-    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 128, 1, 1}},  // 99 KiB
-    Policy{"q32n512", Schedule::fused, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q64n128w1", Schedule::fused, DType::bf16, {64, 64, 128, 1, 1}, {64, 64, 64, 1, 1}},
+    Policy{"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}},
+    Policy{"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 64, 1, 1}},  // 200 KiB
+    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 64, 1, 1}},  // 99 KiB
+    Policy{"q32n512", Schedule::fused, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}},
     Policy{"q64n128w2", Schedule::staged, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
     Policy{"q32n512", Schedule::staged, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q64n128w2", Schedule::fused, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
-    Policy{"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"q64n128w2", Schedule::fused, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}},
+    Policy{"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}},
     Policy{"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
     Policy{"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
     Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 64, 1, 1}},

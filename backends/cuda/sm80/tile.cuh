@@ -49,10 +49,12 @@ struct Worker : Features<plain_> {
   using Element = E;
   using Pair = typename E::Pair;
   static constexpr int q = tiling.chunk, p = tiling.channels, n = tiling.state, parts = tiling.parts;
-  static constexpr int most_workers = tiling.workers;
+  static constexpr int most_workers = tiling.workers, blocks_at_once = tiling.blocks;
   static constexpr int channel_blocks = p / 16;
   static constexpr int head_warps = channel_blocks * parts;
   static constexpr int warps = most_workers * head_warps;
+  /// There are registers for addresses that are kept from chunk to chunk.
+  static constexpr bool roomy = plain && n <= 64 && blocks_at_once * warps <= 8;
   static constexpr int threads = warps * 32;
   /// Warps that take part in a head's rows once the parts are summed, and the 16-row blocks of each.
   static constexpr int owners = parts < q / 16 ? parts : q / 16;
@@ -161,6 +163,13 @@ struct Worker : Features<plain_> {
     float r[share][2][4];
     Accumulator() = default;
     TILEMAMBA_DEVICE explicit Accumulator(Worker&) {}
+    /// The row and column of a block among those on or below the diagonal.
+    static TILEMAMBA_DEVICE void place(int block, int& i, int& j) {
+      i = 0;
+#pragma unroll
+      for (int k = 1; k < side; ++k) i += block >= k * (k + 1) / 2;
+      j = block - i * (i + 1) / 2;
+    }
     /// f(index in r, block row, block column)
     template <class F>
     static TILEMAMBA_DEVICE void each_block(const Worker& w, F f) {
@@ -168,10 +177,9 @@ struct Worker : Features<plain_> {
       for (int s = 0; s < share; ++s) {
         const int block = w.warp + s * warps;
         if (blocks % warps != 0 && block >= blocks) continue;
-        int i = 0;
-#pragma unroll
-        for (int k = 1; k < side; ++k) i += block >= k * (k + 1) / 2;
-        f(s, i, block - i * (i + 1) / 2);
+        int i, j;
+        place(block, i, j);
+        f(s, i, j);
       }
     }
   };
@@ -213,39 +221,66 @@ struct Worker : Features<plain_> {
   using Weights = Line<float, Axis>;
   template <class Axis>
   using Ordinals = Line<int, Axis>;
-  /// Decays are found where they are needed: exponentials by all warps cost less than a table by the one that sums the
-  /// decays.
+  /// What sums along a chunk are made in. Under strong decay cum is large and its differences may be small: for fp32 it
+  /// must be known to more digits than it has.
+  static constexpr bool precise = E::size == 4;
+  using Sum = std::conditional_t<precise, double, float>;
+  /// For fp32 what each cum, rounded, lacks of the sum. Decays are found where they are needed: exponentials by all
+  /// warps cost less than a table by the one that sums the decays.
   struct DecayTable {
+    Vector<Q> lacking;
     DecayTable() = default;
-    TILEMAMBA_DEVICE explicit DecayTable(Worker&) {}
+    TILEMAMBA_DEVICE explicit DecayTable(Worker& w) {
+      if constexpr (precise) lacking = Vector<Q>(w);
+    }
   };
   /// Products are done when they return, but for the sum of their parts.
   struct [[nodiscard]] Token {
     Accumulator<Q, P>* partial = nullptr;
+    Accumulator<Q, Q, Part::lower>* scores = nullptr;
   };
 
   // --------------------------------------------------------------------------------------------------------------
   // fragments
+  /// What a fragment is for: its four pairs (two eights of rows by two eights of the inner dimension) are in the order
+  /// in which the instruction wants them, so that none is moved.
+  enum class Side {
+    a,  ///< rows first: the a of a product
+    b,  ///< inner dimension first: the b of eight columns, and that of the next eight
+  };
+  /// How far pair `k` lies from the first, in eights.
+  template <Side side>
+  static constexpr int row_of(int k) {
+    return side == Side::a ? k % 2 : k / 2;
+  }
+  template <Side side>
+  static constexpr int inner_of(int k) {
+    return side == Side::a ? k / 2 : k % 2;
+  }
   /// Where this lane reads fragments of a plane as it stands, and transposed.
-  template <class T>
+  template <Side side, class T>
   TILEMAMBA_DEVICE unsigned rows_address(const T& plane, int row, int column) const {
-    if constexpr (E::size == 2) return shared_address(plane.offset(row + lane % 16, column + lane / 16 * 8));
+    if constexpr (E::size == 2) {
+      const int k = lane / 8;
+      return shared_address(plane.offset(row + lane % 8 + row_of<side>(k) * 8, column + inner_of<side>(k) * 8));
+    }
     return shared_address(plane.offset(row + lane / 4, column + lane % 4 * 2));
   }
   struct ColumnsAddress {
     unsigned at[E::size == 2 ? 1 : 2];
   };
-  template <class T>
+  template <Side side, class T>
   TILEMAMBA_DEVICE ColumnsAddress columns_address(const T& plane, int column) const {
     if constexpr (E::size == 2) {
-      return {{shared_address(plane.offset(lane % 8 + lane / 16 * 8, column + lane / 8 % 2 * 8))}};
+      const int k = lane / 8;
+      return {{shared_address(plane.offset(lane % 8 + inner_of<side>(k) * 8, column + row_of<side>(k) * 8))}};
     } else {
       return {{shared_address(plane.offset(lane % 4 * 2, column + lane / 4)),
                shared_address(plane.offset(lane % 4 * 2 + 1, column + lane / 4))}};
     }
   }
   /// Pairs along rows: the plane's columns are the product's inner dimension.
-  template <class T>
+  template <Side side, class T>
   static TILEMAMBA_DEVICE void load_rows(Pair (&r)[4], const T&, unsigned address, int rows16, int columns16) {
     const unsigned at = T::moved(address, rows16, columns16);
     if constexpr (E::size == 2) {
@@ -253,12 +288,13 @@ struct Worker : Features<plain_> {
     } else {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        r[k] = load_shared_pair((k < 2 ? at : T::next_eight_columns(at)) + k % 2 * 8 * T::pitch);
+        r[k] = load_shared_pair((inner_of<side>(k) == 0 ? at : T::next_eight_columns(at)) +
+                                row_of<side>(k) * 8 * T::pitch);
       }
     }
   }
   /// Pairs along columns: the plane's rows are the product's inner dimension.
-  template <class T>
+  template <Side side, class T>
   static TILEMAMBA_DEVICE void load_columns(Pair (&r)[4], const T&, const ColumnsAddress& address, int rows16,
                                             int columns16) {
     if constexpr (E::size == 2) {
@@ -268,9 +304,9 @@ struct Worker : Features<plain_> {
       const unsigned second = T::moved(address.at[1], rows16, columns16);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int down = k / 2 * 8 * T::pitch;
-        r[k] = {load_shared((k % 2 == 0 ? first : T::next_eight_columns(first)) + down),
-                load_shared((k % 2 == 0 ? second : T::next_eight_columns(second)) + down)};
+        const int down = inner_of<side>(k) * 8 * T::pitch;
+        r[k] = {load_shared((row_of<side>(k) == 0 ? first : T::next_eight_columns(first)) + down),
+                load_shared((row_of<side>(k) == 0 ? second : T::next_eight_columns(second)) + down)};
       }
     }
   }
@@ -281,8 +317,82 @@ struct Worker : Features<plain_> {
     const std::int64_t strides = view.batch_stride | view.token_stride | view.head_stride;
     return ((reinterpret_cast<std::uintptr_t>(view.data) | (strides * size)) & 15) == 0;
   }
-  /// The tiles of a group are fetched by all warps, those of a head by the head's. In the background where memory is
-  /// aligned to 16 bytes, else element by element. What lies beyond the sequence or the width is zero and not read.
+  /// The tiles of a group are moved by all warps, those of a head by the head's, 16 bytes at a time: who moves what.
+  template <class Row, class Column, class Stored>
+  struct Crew {
+    static constexpr bool of_group = std::is_same_v<Column, N>;
+    static constexpr int per_chunk = 16 / static_cast<int>(sizeof(Stored)), chunks = extent<Column> / per_chunk;
+    static constexpr int size = (of_group ? warps : head_warps) * 32, rows = size / chunks;  ///< rows of a pass
+    static_assert(size % chunks == 0);
+    static constexpr int passes = (extent<Row> + rows - 1) / rows;
+    int chunk, row;
+    TILEMAMBA_DEVICE explicit Crew(const Worker& w) {
+      const int me = (of_group ? w.warp : w.head_warp()) * 32 + w.lane;
+      chunk = me % chunks, row = me / chunks;
+    }
+  };
+  /// A tensor of a plain call, read or written chunk after chunk, forwards (1) or backwards (-1): where this thread is.
+  template <class Column, int direction = 1>
+  struct Stream {
+    using Its = Crew<Q, Column, std::conditional_t<E::size == 2, std::uint16_t, float>>;
+    char* at;
+    int wanted;  ///< bytes, of 16
+  };
+  template <class Column, int direction = 1>
+  TILEMAMBA_DEVICE Stream<Column, direction> stream(const tile::TokenView& view, const tile::Tokens& tokens,
+                                                    const tile::Slice& slice) const {
+    using Its = typename Stream<Column, direction>::Its;
+    const Its me(*this);
+    const int column = (Its::of_group ? first_column : slice.channel) + me.chunk * Its::per_chunk;
+    const int wanted = kernels::greatest(0, kernels::least(Its::per_chunk, view.width - column)) * E::size;
+    const std::int64_t origin = view.offset(tokens, Its::of_group ? slice.group : slice.head, wanted > 0 ? column : 0);
+    return {static_cast<char*>(view.data) + (origin + me.row * view.token_stride) * E::size, wanted};
+  }
+  /// f(pass, row, address) for the rows of the next chunk, of which `count` exist.
+  template <class Column, int direction, class F>
+  TILEMAMBA_DEVICE void each_row(Stream<Column, direction>& stream, const tile::TokenView& view, F f) const {
+    using Its = typename Stream<Column, direction>::Its;
+    static_assert(q % Its::rows == 0 || Its::rows % q == 0);
+    const std::int64_t step = view.token_stride * (Its::rows * E::size);
+    char* at = stream.at;
+#pragma unroll
+    for (int k = 0; k < Its::passes; ++k) {
+      f(k, at);
+      at += step;
+    }
+    stream.at += view.token_stride * (direction * q * E::size);
+  }
+  template <class Column, int direction, unsigned uses>
+  TILEMAMBA_DEVICE void get(Shared<Q, Column, uses>& out, Stream<Column, direction>& stream,
+                            const tile::TokenView& view, int count) const {
+    using T = Shared<Q, Column, uses>;
+    using Its = typename Stream<Column, direction>::Its;
+    const Its me(*this);
+    if (Its::rows > q && me.row >= q) return;
+    const unsigned to = shared_address(out.chunk_offset(me.row, me.chunk));
+    const auto place = [&](int k) {
+      return Its::rows % 8 == 0 || !T::swizzled ? to + k * Its::rows * T::pitch
+                                                : shared_address(out.chunk_offset(me.row + k * Its::rows, me.chunk));
+    };
+    if (count == q) {
+      each_row(stream, view, [&](int k, const char* from) { copy_async(place(k), from, stream.wanted); });
+    } else {
+      each_row(stream, view, [&](int k, const char* from) {
+        copy_async(place(k), from, me.row + k * Its::rows < count ? stream.wanted : 0);
+      });
+    }
+  }
+  TILEMAMBA_DEVICE void put(Stream<P>& stream, const tile::TokenView& view, int count, const Leaving<Q, P>& in) const {
+    using Its = typename Stream<P>::Its;
+    const Its me(*this);
+    each_row(stream, view, [&](int k, char* to) {
+      const int row = me.row + k * Its::rows;
+      if (stream.wanted > 0 && row < count)
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(shared_memory + in.chunk_offset(row, me.chunk));
+    });
+  }
+  /// In the background where memory is aligned to 16 bytes, else element by element. What lies beyond the sequence or
+  /// the width is zero and not read.
   template <class Column, unsigned uses, class View>
   TILEMAMBA_DEVICE void get(Shared<Q, Column, uses>& out, const View& view, const tile::Tokens& tokens,
                             const tile::Slice& slice) const {
@@ -306,10 +416,9 @@ struct Worker : Features<plain_> {
       for (int k = 0; k < (q + rows - 1) / rows; ++k) {
         const int here = row + k * rows;
         if (q % rows != 0 && here >= q) break;
-        const bool inside = here < count;
         copy_async(
             rows % 8 == 0 || !T::swizzled ? to + k * rows * T::pitch : shared_address(out.chunk_offset(here, chunk)),
-            inside ? from : view.data, inside ? wanted : 0);
+            from, here < count ? wanted : 0);
         from += step;
       }
     } else {
@@ -588,12 +697,13 @@ struct Worker : Features<plain_> {
   /// Fragments of this warp's columns of x, each pair (two tokens of a channel) changed by f(low, high, first token).
   template <unsigned use, unsigned uses, class F>
   TILEMAMBA_DEVICE void load_operand(Operand<Q, P, use>& out, const Shared<Q, P, uses>& x, F f) const {
-    const ColumnsAddress at = columns_address(x, channel());
+    constexpr Side side = use == tile::as_At ? Side::a : Side::b;
+    const ColumnsAddress at = columns_address<side>(x, channel());
 #pragma unroll
     for (int k = 0; k < q / 16; ++k) {
-      load_columns(out.r[k], x, at, k, 0);
+      load_columns<side>(out.r[k], x, at, k, 0);
 #pragma unroll
-      for (int h = 0; h < 4; ++h) out.r[k][h] = f(out.r[k][h], k * 16 + h / 2 * 8 + lane % 4 * 2);
+      for (int h = 0; h < 4; ++h) out.r[k][h] = f(out.r[k][h], k * 16 + inner_of<side>(h) * 8 + lane % 4 * 2);
     }
   }
   template <unsigned use, unsigned uses, class F>
@@ -613,42 +723,50 @@ struct Worker : Features<plain_> {
 
   // ---------------------------------------------------------------------------------------------------------------
   // along a chunk By one warp; the block's barriers hand the results to the others.
-  TILEMAMBA_DEVICE void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
-    float sum[each];
+  /// Inclusive sums of f(i), restarted where the document changes: this lane's.
+  template <class F>
+  TILEMAMBA_DEVICE void sums(Sum (&sum)[each], const Ordinals<Q>& document, F f) const {
     int its[each];
 #pragma unroll
     for (int e = 0; e < each; ++e) {
-      sum[e] = exists(token(e)) ? v.at(token(e)) : 0.0f;
+      sum[e] = exists(token(e)) ? f(token(e)) : 0.0f;
       its[e] = documents && exists(token(e)) ? document.at(token(e)) : 0;
       if (e > 0 && its[e] == its[e - 1]) sum[e] += sum[e - 1];
     }
-    float total = sum[each - 1];
+    Sum total = sum[each - 1];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
-      const float before = __shfl_up_sync(~0u, total, d);
+      const Sum before = __shfl_up_sync(~0u, total, d);
       const int theirs = __shfl_up_sync(~0u, its[each - 1], d);
       if (lane >= d && theirs == its[each - 1]) total += before;
     }
-    const float before = __shfl_up_sync(~0u, total, 1);
+    const Sum before = __shfl_up_sync(~0u, total, 1);
     const int theirs = __shfl_up_sync(~0u, its[each - 1], 1);
-    each_token([&](int i, int e) { v.at(i) = sum[e] + (lane > 0 && theirs == its[e] ? before : 0.0f); });
+#pragma unroll
+    for (int e = 0; e < each; ++e) sum[e] += lane > 0 && theirs == its[e] ? before : Sum{};
+  }
+  TILEMAMBA_DEVICE void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
+    Sum sum[each];
+    sums(sum, document, [&](int i) { return v.at(i); });
+    each_token([&](int i, int e) { v.at(i) = static_cast<float>(sum[e]); });
     __syncwarp();
   }
   TILEMAMBA_DEVICE void scan_back(Vector<Q>& v) const {
-    float sum[each];
+    Sum sum[each];
 #pragma unroll
     for (int e = each - 1; e >= 0; --e) {
-      sum[e] = (exists(token(e)) ? v.at(token(e)) : 0.0f) + (e + 1 < each ? sum[e + 1] : 0.0f);
+      sum[e] = exists(token(e)) ? v.at(token(e)) : 0.0f;
+      if (e + 1 < each) sum[e] += sum[e + 1];
     }
-    float total = sum[0];
+    Sum total = sum[0];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
-      const float later = __shfl_down_sync(~0u, total, d);
+      const Sum later = __shfl_down_sync(~0u, total, d);
       if (lane + d < 32) total += later;
     }
-    const float next = __shfl_down_sync(~0u, total, 1);
-    const float after = lane < 31 ? next : 0.0f;
-    each_token([&](int i, int e) { v.at(i) = (e + 1 < each ? sum[e + 1] : 0.0f) + after; });
+    const Sum next = __shfl_down_sync(~0u, total, 1);
+    const Sum after = lane < 31 ? next : Sum{};
+    each_token([&](int i, int e) { v.at(i) = static_cast<float>((e + 1 < each ? sum[e + 1] : Sum{}) + after); });
     __syncwarp();
   }
   template <class View>
@@ -701,23 +819,40 @@ struct Worker : Features<plain_> {
 #pragma unroll
     for (int k = 0; k < n / 2; ++k) S.r[k / 4][k % 4] = weigh(S.r[k / 4][k % 4], factor);
   }
-  TILEMAMBA_DEVICE void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
+  TILEMAMBA_DEVICE void tabulate(DecayTable& table, const Vector<Q>& cum, const Vector<Q>& delta,
+                                 const Ordinals<Q>& document, float rate) const {
+    if constexpr (precise) {
+      Sum sum[each];
+      sums(sum, document, [&](int i) { return __fmul_rn(delta.at(i), rate); });
+      each_token([&](int i, int e) { table.lacking.at(i) = static_cast<float>(sum[e] - cum.at(i)); });
+      __syncwarp();
+    }
+  }
   template <class View>
   TILEMAMBA_DEVICE void decay_scores(Operand<Q, Q, tile::as_A, Part::lower>& out,
                                      const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum,
-                                     const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable&, float,
-                                     const View&, int) const {
+                                     const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable& table,
+                                     float, const View&, int) const {
     // All that is read comes before the first write: the compiler does not know that they are apart.
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
       const int row = i * 16 + lane / 4, column = j * 16 + lane % 4 * 2;
       float weight[2][4];  // as the scores lie
+      const auto each_weight = [&](auto seen) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
-        const bool seen =
-            (i != j || its_column <= its_row) && (!documents || document.at(its_row) == document.at(its_column));
-        const float exponent = tile::select(seen, cum.at(its_row) - cum.at(its_column), tile::minus_infinity);
-        weight[k / 4][k % 4] = weigh(delta.at(its_column), exp2_flushed(exponent));
+        for (int k = 0; k < 8; ++k) {
+          const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
+          float difference = cum.at(its_row) - cum.at(its_column);
+          if constexpr (precise) difference += table.lacking.at(its_row) - table.lacking.at(its_column);
+          const float exponent = tile::select(seen(its_row, its_column), difference, tile::minus_infinity);
+          weight[k / 4][k % 4] = weigh(delta.at(its_column), exp2_flushed(exponent));
+        }
+      };
+      if (documents || i == j) {
+        each_weight([&](int its_row, int its_column) {
+          return (i != j || its_column <= its_row) && (!documents || document.at(its_row) == document.at(its_column));
+        });
+      } else {
+        each_weight([](int, int) { return true; });
       }
       const unsigned at = out.offset(row, column);
 #pragma unroll
@@ -768,34 +903,53 @@ struct Worker : Features<plain_> {
   TILEMAMBA_DEVICE void wait(const Token& token, const Later&...) const {
     if constexpr (parts > 1) {
       if (token.partial != nullptr) add_parts(*token.partial);
+      if (token.scores != nullptr) add_parts(*token.scores);
     }
   }
 
-  /// scores = C B^T: this warp's blocks
+  /// scores = C B^T: this warp's blocks; or, where the state's columns are in parts, its part of the sum for some
+  /// blocks, which those whose blocks they are put together.
   template <unsigned u, unsigned v>
   TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, Q, Part::lower>> scores, const Shared<Q, N, u>& C,
                                  const Shared<Q, N, v>& B) const {
-    Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
-      // Where a warp has one block and the state is wide, two sums beside each other: they wait for each other's
-      // products less.
-      constexpr int sums = parts > 1 ? 2 : 1;
-      float sum[sums][2][4] = {};
-      const unsigned c_at = rows_address(C, i * 16, 0), b_at = rows_address(B, j * 16, 0);
-#pragma unroll(E::size == 2 && parts == 1 ? 8 : 4)
-      for (int k = 0; k < n * parts / 16; ++k) {
-        Pair c[4], b[4];
-        load_rows(c, C, c_at, 0, k);
-        load_rows(b, B, b_at, 0, k);
-        E::mma(sum[k % sums][0], c, b[0], b[2]);
-        E::mma(sum[k % sums][1], c, b[1], b[3]);
-      }
+    using Scores = Accumulator<Q, Q, Part::lower>;
+    if constexpr (parts == 1) {
+      Scores::each_block(*this, [&](int s, int i, int j) { multiply_block(scores.target.r[s], C, B, i, j); });
+      return {};
+    } else {
+      constexpr int crew = most_workers * channel_blocks;
+#pragma unroll 1
+      for (int block = worker() * channel_blocks + channel() / 16; block < Scores::blocks; block += crew) {
+        int i, j;
+        Scores::place(block, i, j);
+        float sum[2][4];
+        multiply_block(sum, C, B, i, j);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        scores.target.r[s][k / 4][k % 4] =
-            sums == 1 ? sum[0][k / 4][k % 4] : sum[0][k / 4][k % 4] + sum[sums - 1][k / 4][k % 4];
+        for (int h = 0; h < 2; ++h) part_of(block, part(), h) = {sum[h][0], sum[h][1], sum[h][2], sum[h][3]};
       }
-    });
-    return {};
+      return {nullptr, &scores.target};
+    }
+  }
+  /// A block of C B^T over this warp's part of the columns. Where that is all there is to do, two sums beside each
+  /// other: they wait for each other's products less.
+  template <class C_tile, class B_tile>
+  TILEMAMBA_DEVICE void multiply_block(float (&out)[2][4], const C_tile& C, const B_tile& B, int i, int j) const {
+    constexpr int sums = parts > 1 ? 2 : 1;
+    float sum[sums][2][4] = {};
+    const unsigned c_at = rows_address<Side::a>(C, i * 16, part() * n);
+    const unsigned b_at = rows_address<Side::b>(B, j * 16, part() * n);
+#pragma unroll 4
+    for (int k = 0; k < n / 16; ++k) {
+      Pair c[4], b[4];
+      load_rows<Side::a>(c, C, c_at, 0, k);
+      load_rows<Side::b>(b, B, b_at, 0, k);
+      E::mma(sum[k % sums][0], c, b[0], b[1]);
+      E::mma(sum[k % sums][1], c, b[2], b[3]);
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      out[k / 4][k % 4] = sums == 1 ? sum[0][k / 4][k % 4] : sum[0][k / 4][k % 4] + sum[sums - 1][k / 4][k % 4];
+    }
   }
   /// y = C S_in^T: all rows, this warp's channels and part of the columns
   template <unsigned u>
@@ -803,13 +957,13 @@ struct Worker : Features<plain_> {
                                  const Operand<P, N, tile::as_Bt>& S) const {
     if (active) {
       float sum[q / 16][2][4] = {};
-      const unsigned at = rows_address(C, 0, part() * n);
+      const unsigned at = rows_address<Side::a>(C, 0, part() * n);
 #pragma unroll
       for (int k = 0; k < n / 16; ++k) {
 #pragma unroll
         for (int i = 0; i < q / 16; ++i) {
           Pair c[4];
-          load_rows(c, C, at, i, k);
+          load_rows<Side::a>(c, C, at, i, k);
           E::mma(sum[i][0], c, S.r[2 * k][0], S.r[2 * k + 1][0]);
           E::mma(sum[i][1], c, S.r[2 * k][1], S.r[2 * k + 1][1]);
         }
@@ -822,16 +976,16 @@ struct Worker : Features<plain_> {
   TILEMAMBA_DEVICE Token mma_AB(tile::Add<Accumulator<Q, P>> y, const Operand<Q, Q, tile::as_A, Part::lower>& decayed,
                                 const Operand<Q, P, tile::as_B>& x) const {
     if (!active || !has_rows()) return {};
-    const unsigned at = rows_address(decayed, first_row(), 0);
+    const unsigned at = rows_address<Side::a>(decayed, first_row(), 0);
 #pragma unroll
     for (int i = 0; i < own; ++i) {
 #pragma unroll
       for (int k = 0; k < q / 16; ++k) {
         if (k > first_row() / 16 + i) break;
         Pair a[4];
-        load_rows(a, decayed, at, i, k);
-        E::mma(y.target.r[i][0], a, x.r[k][0], x.r[k][2]);
-        E::mma(y.target.r[i][1], a, x.r[k][1], x.r[k][3]);
+        load_rows<Side::a>(a, decayed, at, i, k);
+        E::mma(y.target.r[i][0], a, x.r[k][0], x.r[k][1]);
+        E::mma(y.target.r[i][1], a, x.r[k][2], x.r[k][3]);
       }
     }
     return {};
@@ -841,13 +995,13 @@ struct Worker : Features<plain_> {
   TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const Operand<Q, P, tile::as_At>& weighted,
                                  const Shared<Q, N, u>& B) const {
     if (!active) return {};
-    const ColumnsAddress at = columns_address(B, part() * n);
+    const ColumnsAddress at = columns_address<Side::b>(B, part() * n);
 #pragma unroll
     for (int k = 0; k < q / 16; ++k) {
 #pragma unroll
       for (int j = 0; j < n / 16; ++j) {
         Pair b[4];
-        load_columns(b, B, at, k, j);
+        load_columns<Side::b>(b, B, at, k, j);
         if (documents) {  // a weight of zero must remove what another document holds
 #pragma unroll
           for (Pair& pair : b) {
@@ -855,8 +1009,8 @@ struct Worker : Features<plain_> {
             pair = E::pack(tile::finite_or_zero(v.x), tile::finite_or_zero(v.y));
           }
         }
-        E::mma(S.target.r[2 * j], weighted.r[k], b[0], b[2]);
-        E::mma(S.target.r[2 * j + 1], weighted.r[k], b[1], b[3]);
+        E::mma(S.target.r[2 * j], weighted.r[k], b[0], b[1]);
+        E::mma(S.target.r[2 * j + 1], weighted.r[k], b[2], b[3]);
       }
     }
     return {};
@@ -866,7 +1020,30 @@ struct Worker : Features<plain_> {
   // of parts
   /// Blocks that a warp gives away, and where its block `i` lies among them.
   static constexpr int given_blocks = owners == parts ? q / 16 - own : q / 16;
-  static constexpr unsigned exchange_bytes = parts == 1 ? 0 : most_workers * head_warps * given_blocks * 2 * 32 * 16;
+  static constexpr unsigned rows_bytes = most_workers * head_warps * given_blocks * 2 * 32 * 16;
+  static constexpr unsigned scores_bytes = Accumulator<Q, Q, Part::lower>::blocks * parts * 2 * 32 * 16;
+  /// Both are never there at once: scores are put together before the block's barrier that the others come after.
+  static constexpr unsigned exchange_bytes = parts == 1 ? 0 : rows_bytes > scores_bytes ? rows_bytes : scores_bytes;
+  TILEMAMBA_DEVICE float4& part_of(int block, int its_part, int h) const {
+    return reinterpret_cast<float4*>(shared_memory + exchange)[((block * parts + its_part) * 2 + h) * 32 + lane];
+  }
+  /// In the order of the parts, so that it is always the same sum. By all warps of the block.
+  TILEMAMBA_DEVICE void add_parts(Accumulator<Q, Q, Part::lower>& scores) const {
+    __syncthreads();
+    Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
+      const int block = i * (i + 1) / 2 + j;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float4 sum = part_of(block, 0, h);
+#pragma unroll
+        for (int its_part = 1; its_part < parts; ++its_part) {
+          const float4 more = part_of(block, its_part, h);
+          sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+        }
+        scores.r[s][h][0] = sum.x, scores.r[s][h][1] = sum.y, scores.r[s][h][2] = sum.z, scores.r[s][h][3] = sum.w;
+      }
+    });
+  }
   TILEMAMBA_DEVICE float4& given(int giver, int i, int j) const {
     const int index = owners == parts && i >= giver * own ? i - own : i;
     const int its_warp = worker() * head_warps + giver * channel_blocks + head_warp() % channel_blocks;
