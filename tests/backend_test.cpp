@@ -15,18 +15,22 @@
 namespace tilemamba::test {
 namespace {
 
+Problem probe_problem(const Device& device, DType dtype, std::int64_t head_dim, std::int64_t state) {
+  Problem problem;
+  problem.batch = 1, problem.tokens = 300, problem.heads = 2, problem.groups = 1;
+  problem.head_dim = head_dim, problem.state = state;
+  problem.x = problem.dt = problem.y = dtype;
+  problem.final_states = DType::f32;
+  problem.device = device;
+  return problem;
+}
+
 /// Problems that between them are within reach of every policy: policies may be made for a type or a size.
 std::vector<Problem> probes(const Device& device) {
   std::vector<Problem> all;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const auto& [head_dim, state] : {std::pair{16, 16}, {64, 64}, {64, 128}, {128, 256}}) {
-      Problem problem;
-      problem.batch = 1, problem.tokens = 300, problem.heads = 2, problem.groups = 1;
-      problem.head_dim = head_dim, problem.state = state;
-      problem.x = problem.dt = problem.y = dtype;
-      problem.final_states = DType::f32;
-      problem.device = device;
-      all.push_back(problem);
+      all.push_back(probe_problem(device, dtype, head_dim, state));
     }
   }
   return all;
@@ -103,16 +107,52 @@ std::string target_name(const testing::TestParamInfo<Target>& info) {
   return text;
 }
 
+std::optional<Candidate> candidate_of(const Target& target, const Problem& problem) {
+  const bool free = target.schedule == Schedule::automatic;
+  for (const Candidate& candidate : candidates(problem)) {
+    if (candidate.backend == target.backend &&
+        (free ? candidate.is_default : candidate.schedule == target.schedule && candidate.policy == target.policy))
+      return candidate;
+  }
+  return {};
+}
+
+const std::map<DType, std::int64_t>& reach_of(const Target& target) {
+  static std::map<std::string, std::map<DType, std::int64_t>> known;
+  const auto [entry, fresh] = known.try_emplace(testing::PrintToString(target));
+  if (fresh) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      for (const std::int64_t state : {16, 64, 128, 256, 512}) {
+        const auto found = candidate_of(target, probe_problem(home_of(target.backend), dtype, 64, state));
+        if (found && found->refusal.empty()) entry->second[dtype] = state;
+      }
+    }
+  }
+  return entry->second;
+}
+
+Plan plan_on(const Target& target, const Arguments& arguments, const Options& options) {
+  return Plan(Problem::of(placed_on(home_of(target.backend), arguments), options), target.choice());
+}
+
+void scan_on(const Target& target, const Arguments& arguments, const Options& options) {
+  Mirror mirror(plan_on(target, arguments, options), arguments);
+  scan(mirror.arguments(), options, target.choice());
+  mirror.fetch();
+  EXPECT_TRUE(mirror.intact());
+}
+
 bool run_on(const Target& target, const Arguments& arguments, const Options& options) {
   const Problem problem = Problem::of(placed_on(home_of(target.backend), arguments), options);
-  const bool free = target.schedule == Schedule::automatic;
-  const std::vector<Candidate> all = candidates(problem);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
-    return candidate.backend == target.backend &&
-           (free ? candidate.is_default : candidate.schedule == target.schedule && candidate.policy == target.policy);
-  });
-  if (found == all.end() || !found->refusal.empty()) {
-    EXPECT_FALSE(free) << target.backend << " refuses a problem whatever the policy";
+  const std::optional<Candidate> found = candidate_of(target, problem);
+  if (!found || !found->refusal.empty()) {
+    const auto reach = reach_of(target).find(problem.x);
+    EXPECT_TRUE(reach == reach_of(target).end() || reach->second < problem.state)
+        << target << " takes this type and size of state and yet refuses the problem";
+    const ErrorCode code = found ? ErrorCode::unsupported : ErrorCode::no_backend;
+    if (target.schedule != Schedule::automatic)
+      expect_error(code, {target.backend, found ? found->refusal : "that it has:"},
+                   [&] { (void)Plan(problem, target.choice()); });
     return false;
   }
   const Plan plan(problem, target.choice());
@@ -249,7 +289,8 @@ bool BackendTest::run(Call& call) {
   return true;
 }
 
-bool BackendTest::run_within_bars(const Spec& spec) {
+bool BackendTest::run_within_bars(const Spec& wanted) {
+  const Spec spec = fit(wanted);
   SCOPED_TRACE(to_string(spec));
   Call call(spec);
   if (!run(call)) return false;
@@ -257,8 +298,40 @@ bool BackendTest::run_within_bars(const Spec& spec) {
   return true;
 }
 
+Spec BackendTest::fit(Spec spec) const {
+  const std::map<DType, std::int64_t>& reach = reach_of(GetParam());
+  if (reach.empty()) return spec;
+  if (reach.count(spec.x) == 0) {
+    const DType x = reach.rbegin()->first;
+    // What is of x's type, or of dt's, stays so.
+    const auto follow = [](DType& type, DType before, DType now) {
+      if (type == before) type = now;
+    };
+    const DType dt = spec.dt;
+    follow(spec.dt, spec.x, x);
+    if (spec.dt_bias && *spec.dt_bias != DType::f32) follow(*spec.dt_bias, dt, spec.dt);
+    if (spec.D != DType::f32) follow(spec.D, spec.x, x);
+    follow(spec.y, spec.x, x);
+    spec.x = x;
+  }
+  spec.state = std::min(spec.state, reach.at(spec.x));
+  return spec;
+}
+
+std::vector<DType> BackendTest::types(std::initializer_list<DType> wanted) {
+  std::vector<DType> taken;
+  lacks_ = "it takes x of none of the types";
+  for (const DType dtype : wanted) {
+    if (reach_of(GetParam()).count(dtype) != 0) taken.push_back(dtype);
+    lacks_ += ' ' + std::string(name(dtype));
+  }
+  if (!taken.empty()) lacks_.clear();
+  return taken;
+}
+
 void BackendTest::TearDown() {
   if (IsSkipped()) return;
+  if (ran_ == 0 && !lacks_.empty()) GTEST_SKIP() << GetParam() << ": " << lacks_;
   EXPECT_GT(ran_, 0) << GetParam() << " ran nothing in this test";
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,9 +39,19 @@ std::ostream& operator<<(std::ostream& out, const Target& target);
 [[nodiscard]] std::vector<Target> default_targets();
 [[nodiscard]] std::string target_name(const testing::TestParamInfo<Target>& target);
 
+/// What a target takes: its policy may be made for a type or a size of state. @returns for each type of x the largest N
+/// of those tried (16, 64, 128, 256, 512).
+[[nodiscard]] const std::map<DType, std::int64_t>& reach_of(const Target& target);
+
+/// The plan of a call whose tensors are to be where the target can reach them.
+[[nodiscard]] Plan plan_on(const Target& target, const Arguments& arguments, const Options& options);
+/// The one-call form, forced, on tensors that are where the target can reach them; the outputs come back.
+void scan_on(const Target& target, const Arguments& arguments, const Options& options);
+
 /// Plans and runs as `target` forces it, with a workspace of exactly the bytes asked for, full of NaN and watched.
 /// @returns false if this policy refuses the problem (a policy may, a whole schedule of a CPU backend may not).
-/// Fails the test if another backend, schedule or policy was bound, or if anything beside the workspace was written to.
+/// Fails the test if another backend, schedule or policy was bound, if anything beside the workspace was written to, or
+/// if a refusal gives no reason.
 [[nodiscard]] bool run_on(const Target& target, const Arguments& arguments, const Options& options);
 
 /// Those of an answer that `arguments` has outputs for.
@@ -94,12 +106,18 @@ class BackendTest : public testing::TestWithParam<Target> {
   [[nodiscard]] bool run(const Arguments& arguments, const Options& options = {});
   /// Runs, and fails if the call touched anything but its outputs.
   [[nodiscard]] bool run(Call& call);
-  /// Runs `Call(spec)` and compares it with the recurrence.
+  /// Runs `Call(fit(spec))` and compares it with the recurrence.
   [[nodiscard]] bool run_within_bars(const Spec& spec);
+  /// The same in a type that the target takes and with a state that it has room for.
+  [[nodiscard]] Spec fit(Spec spec) const;
+  /// Those of `wanted` that the target takes as the type of x. If a test runs nothing because there are none, it is
+  /// skipped and says so.
+  [[nodiscard]] std::vector<DType> types(std::initializer_list<DType> wanted);
   void TearDown() override;
 
  private:
   int ran_ = 0;
+  std::string lacks_;
 };
 
 #define TILEMAMBA_ON_EVERY_TARGET(suite) \

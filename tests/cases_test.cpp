@@ -2,7 +2,7 @@
 /// @file
 /// Inputs that broke other systems (public reports), each said as its kind; rows are numbered as the project's list has
 /// them. Elsewhere: 10, 15 and 20's cu_seqlens in errors_test, 12 in properties_test and threads_test, 18 in
-/// selection_test. Rows 14, 16, 17 and 21 are about GPUs and wait for one.
+/// selection_test, 14 and 16 in cuda_test. Row 17 is a step of bench/device_suite.sh.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -12,9 +12,12 @@
 #include <iostream>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "core/mirror.hpp"
+#include "core/registry.hpp"
 #include "tests/backend_test.hpp"
 #include "tests/reference.hpp"
 
@@ -47,27 +50,100 @@ class Cases : public BackendTest {
 
 // -------------------------------------------------------------------------------------------------- 1: 64-bit offsets
 
-/// Address space that is backed by memory only where it is touched.
-class SparseMemory {
+/// Memory of a target's device, more than its host may have: on the CPU address space that is backed only where it is
+/// touched. Tensors are brought there and back one run of neighbouring elements after the other.
+class FarMemory {
  public:
-  explicit SparseMemory(std::size_t bytes)
-      : bytes_(bytes),
-        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
-  SparseMemory(const SparseMemory&) = delete;
-  SparseMemory& operator=(const SparseMemory&) = delete;
-  ~SparseMemory() {
-    if (data_ != MAP_FAILED) munmap(data_, bytes_);
+  FarMemory(const Target& target, std::size_t bytes) : device_(home_of(target.backend)), bytes_(bytes) {
+    for (const Entry* entry : registry().named(target.backend)) backend_ = entry->backend;
+    if (device_.kind != DeviceKind::cpu) {
+      data_ = backend_->allocate(device_, bytes);
+      return;
+    }
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) data_ = nullptr;
   }
-  [[nodiscard]] void* data() const { return data_ == MAP_FAILED ? nullptr : data_; }
+  FarMemory(const FarMemory&) = delete;
+  FarMemory& operator=(const FarMemory&) = delete;
+  ~FarMemory() {
+    if (data_ == nullptr) return;
+    device_.kind == DeviceKind::cpu ? static_cast<void>(munmap(data_, bytes_)) : backend_->release(device_, data_);
+  }
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+  /// A tensor here, with the next free elements, that is like `near` but for one stride; it holds the same values.
+  template <typename T>
+  T spread(const T& near, int dimension, std::int64_t stride) {
+    T far = near;
+    far.device = device_;
+    std::int64_t inner = 1;
+    for (int d = near.rank - 1; d >= 0; --d) {
+      far.strides[d] = d == dimension ? stride : inner;
+      if (d != dimension) inner *= near.shape[d];
+    }
+    far.data = data() + taken_;
+    taken_ += static_cast<std::size_t>(inner) * size_of(near.dtype);
+    taken_ = (taken_ + 4095) / 4096 * 4096;  // a page of its own
+    each_run(near, far, [&](const std::byte* here, std::byte* there, std::size_t count) {
+      EXPECT_EQ(backend_->upload(device_, there, here, count).message, "");
+    });
+    return far;
+  }
+  /// Runs `call` with those of its tensors that `far` has here, and the others brought here; fills `outputs`.
+  void run(const Target& target, const Call& call, Arguments far, const Arguments& outputs) {
+    const auto place = [&](auto& tensor) {
+      const bool here = tensor.data >= data_ && tensor.data < data() + bytes_;
+      if (!here) tensor = spread(tensor, tensor.rank, 0);
+    };
+    for (Tensor* tensor : {&far.x, &far.dt, &far.A, &far.B, &far.C}) place(*tensor);
+    for (std::optional<Tensor>* tensor : {&far.z, &far.initial_states}) {
+      if (*tensor) place(**tensor);
+    }
+    place(far.y);
+    for (std::optional<MutableTensor>* tensor : {&far.final_states, &far.chunk_states}) {
+      if (*tensor) place(**tensor);
+    }
+    const Plan plan(Problem::of(far, call.options), target.choice());
+    void* const workspace = backend_->allocate(device_, plan.workspace_bytes() + 1);
+    ASSERT_NE(workspace, nullptr);
+    plan.execute(far, workspace, plan.workspace_bytes());
+    fetch(far.y, outputs.y);
+    if (far.final_states) fetch(*far.final_states, *outputs.final_states);
+    if (far.chunk_states) fetch(*far.chunk_states, *outputs.chunk_states);
+    backend_->release(device_, workspace);
+  }
 
  private:
-  std::size_t bytes_;
-  void* data_;
-};
+  void fetch(const Tensor& far, const MutableTensor& near) {
+    each_run(near, far, [&](std::byte* here, const std::byte* there, std::size_t count) {
+      EXPECT_EQ(backend_->download(device_, here, there, count).message, "");
+    });
+  }
+  /// f(bytes of `near`, which is dense, bytes of `far`, their count) for runs of the last dimension.
+  template <typename Near, typename Far, typename F>
+  void each_run(const Near& near, const Far& far, const F& f) {
+    const std::int64_t width = near.rank == 0 ? 1 : near.shape[near.rank - 1];
+    const auto element = static_cast<std::int64_t>(size_of(near.dtype));
+    for (std::int64_t run = 0; width > 0 && run < size(near) / width; ++run) {
+      std::int64_t rest = run, there = 0;
+      for (int d = near.rank - 2; d >= 0; --d) {
+        there += rest % near.shape[d] * far.strides[d];
+        rest /= near.shape[d];
+      }
+      using Byte = std::conditional_t<std::is_same_v<Near, Tensor>, const std::byte, std::byte>;
+      f(static_cast<Byte*>(near.data) + run * width * element,
+        const_cast<std::byte*>(static_cast<const std::byte*>(far.data)) + there * element,
+        static_cast<std::size_t>(width * element));
+    }
+  }
 
+  Device device_;
+  std::size_t bytes_, taken_ = 0;
+  const Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+};
 /// The list has rows of 35,072 elements and 61,440 tokens, which is the work of an hour here. What it tests is offsets
-/// beyond 2^31 (and 2^32) elements: the same offsets, with few tokens far apart, in memory of which only the touched
-/// pages exist.
+/// beyond 2^31 (and 2^32) elements: the same offsets, with few tokens far apart.
 TEST_P(Cases, Row1OffsetsBeyond32Bits) {
   struct Stretched {
     int dimension;  // of y, x, z, dt, B, C
@@ -85,31 +161,21 @@ TEST_P(Cases, Row1OffsetsBeyond32Bits) {
     spec.batch = dimension == 0 ? extent : 1, spec.tokens = dimension == 1 ? extent : 3;
     spec.heads = dimension == 2 ? extent : 2, spec.groups = dimension == 2 ? extent : 1;
     spec.z = true, spec.head_dim = 16, spec.state = 8, spec.decay = Decay::slow;
-    Call near(spec);
-    if (!run(near)) GTEST_SKIP();
-    const SparseMemory memory(static_cast<std::size_t>((extent + 1) * far) * 2);
-    if (memory.data() == nullptr) GTEST_SKIP() << "this machine gives no 10 GB of address space";
+    spec = fit(spec);
+    const Call near(spec), again(spec);
+    if (!run(near.arguments, near.options)) GTEST_SKIP();
+    FarMemory memory(GetParam(), static_cast<std::size_t>((extent + 1) * far) * size_of(spec.x));
+    if (memory.data() == nullptr) GTEST_SKIP() << "there is no room for tensors of 10 GB, or 20 in float";
     Arguments apart = near.arguments;
-    std::int64_t column = 0;  // each tensor has a page of its own within the stretched rows
-    const auto stretch = [&, stretched = dimension, step = far](auto& tensor) {
-      const auto from = tensor;
-      tensor.strides[stretched] = step;
-      std::int64_t inner = 1;
-      for (int d = tensor.rank - 1; d >= 0; --d) {
-        if (d == stretched) continue;
-        tensor.strides[d] = inner;
-        inner *= tensor.shape[d];
-      }
-      tensor.data = static_cast<std::byte*>(memory.data()) + column * 2;
-      column += (inner + 2047) / 2048 * 2048;
-      copy(from, writable(tensor));
-    };
-    stretch(apart.x), stretch(*apart.z), stretch(apart.B), stretch(apart.C), stretch(apart.y);
+    apart.x = memory.spread(near.arguments.x, dimension, far);
+    apart.z = memory.spread(*near.arguments.z, dimension, far);
+    apart.B = memory.spread(near.arguments.B, dimension, far);
+    apart.C = memory.spread(near.arguments.C, dimension, far);
+    apart.y = memory.spread(near.arguments.y, dimension, far);
     // The last dimension must be contiguous; in dt that is the heads'.
-    if (dimension < 2) stretch(apart.dt);
-    apart.final_states = arena_.tensor(DType::f32, {spec.batch, spec.heads, spec.head_dim, spec.state});
-    ASSERT_TRUE(run(apart, spec.options));
-    expect_same_outputs(near.arguments, apart);
+    if (dimension < 2) apart.dt = memory.spread(near.arguments.dt, dimension, far);
+    memory.run(GetParam(), near, apart, again.arguments);
+    expect_same_outputs(near.arguments, again.arguments);
   }
 }
 
@@ -119,28 +185,18 @@ TEST_P(Cases, Row1StateOffsetsBeyond32Bits) {
     Spec spec;
     spec.batch = dimension == 0 ? 3 : 1, spec.tokens = 40, spec.heads = 3, spec.head_dim = 16, spec.state = 8;
     spec.initial_states = DType::f32, spec.chunk_states = DType::f32, spec.options.chunk_states_every = 16;
-    Call near(spec);
-    if (!run(near)) GTEST_SKIP();
+    spec = fit(spec);
+    const Call near(spec), again(spec);
+    if (!run(near.arguments, near.options)) GTEST_SKIP();
     const std::int64_t far = (std::int64_t{1} << 32) / (near.arguments.final_states->shape[dimension] - 1);
-    const SparseMemory memory((std::size_t{1} << 34) + (std::size_t{1} << 24));
-    if (memory.data() == nullptr) GTEST_SKIP() << "this machine gives no 17 GB of address space";
+    FarMemory memory(GetParam(), (std::size_t{1} << 34) + (std::size_t{1} << 24));
+    if (memory.data() == nullptr) GTEST_SKIP() << "there is no room for tensors of 17 GB";
     Arguments apart = near.arguments;
-    std::int64_t column = 0;
-    const auto stretch = [&](auto& tensor, int stretched) {
-      const auto from = tensor;
-      std::int64_t inner = 1;
-      for (int d = tensor.rank - 1; d >= 0; --d) {
-        tensor.strides[d] = d == stretched ? far : inner;
-        if (d != stretched) inner *= tensor.shape[d];
-      }
-      tensor.data = static_cast<std::byte*>(memory.data()) + column * 4;
-      column += (inner + 1023) / 1024 * 1024;
-      copy(from, writable(tensor));
-    };
-    stretch(*apart.initial_states, dimension), stretch(*apart.final_states, dimension);
-    stretch(*apart.chunk_states, dimension == 0 ? 0 : dimension + 1);
-    ASSERT_TRUE(run(apart, spec.options));
-    expect_same_outputs(near.arguments, apart);
+    apart.initial_states = memory.spread(*near.arguments.initial_states, dimension, far);
+    apart.final_states = memory.spread(*near.arguments.final_states, dimension, far);
+    apart.chunk_states = memory.spread(*near.arguments.chunk_states, dimension == 0 ? 0 : dimension + 1, far);
+    memory.run(GetParam(), near, apart, again.arguments);
+    expect_same_outputs(near.arguments, again.arguments);
   }
 }
 
@@ -150,13 +206,13 @@ TEST_P(Cases, Row1WideRowsSplitAndResumed) {
   Spec spec;  // dt, A and the outputs' types
   spec.type(DType::bf16);
   spec.tokens = tokens, spec.heads = heads, spec.head_dim = 16, spec.groups = groups, spec.state = 8;
+  spec = fit(spec);
   Call call(spec);
-  std::vector<std::uint16_t> buffer(static_cast<std::size_t>(tokens * width));
+  std::vector<std::byte> buffer(static_cast<std::size_t>(tokens * width) * size_of(spec.x));
   Random random(1);
-  for (std::size_t k = 0; k < buffer.size(); ++k)
-    reference::store(DType::bf16, buffer.data(), static_cast<std::int64_t>(k), random.uniform(-1, 1));
+  for (std::int64_t k = 0; k < tokens * width; ++k) reference::store(spec.x, buffer.data(), k, random.uniform(-1, 1));
   const auto view = [&](Tensor& tensor, std::int64_t column, std::int64_t outer, std::int64_t stride) {
-    tensor.data = buffer.data() + column;
+    tensor.data = buffer.data() + column * static_cast<std::int64_t>(size_of(spec.x));
     tensor.shape[2] = outer;
     tensor.strides = {tokens * width, width, stride, 1};
   };
@@ -168,7 +224,7 @@ TEST_P(Cases, Row1WideRowsSplitAndResumed) {
   expect_within_bars(call.arguments, call.options, expected);
   MutableTensor final_state;
   Arguments joined = call.arguments;
-  joined.y = arena_.tensor(DType::bf16, {1, tokens, heads, spec.head_dim});
+  joined.y = arena_.tensor(spec.y, {1, tokens, heads, spec.head_dim});
   ASSERT_TRUE(run_in_pieces(call, 0, 0, {65, 65}, {}, joined.y, final_state));
   joined.final_states = final_state;
   expect_within_bars(joined, call.options, expected);
@@ -181,6 +237,7 @@ TEST_P(Cases, Row2ResumedInsideAChunk) {
   spec.type(DType::bf16).pack({270, 88, 212, 203});
   spec.heads = 2, spec.head_dim = 64, spec.state = 32, spec.options.chunk_size = 256, spec.initial_states = DType::f32;
   spec.decay = Decay::slow;
+  spec = fit(spec);
   Call whole(spec);
   if (!run(whole)) GTEST_SKIP();
   const Expected& expected = expected_of(spec);
@@ -213,6 +270,7 @@ TEST_P(Cases, Row7SegmentWisePrefill) {
   Spec spec;
   spec.type(DType::bf16);
   spec.tokens = 256, spec.head_dim = 64, spec.state = 64, spec.decay = Decay::slow;
+  spec = fit(spec);
   Call whole(spec);
   Arguments joined = whole.arguments;
   MutableTensor final_state;
@@ -249,6 +307,7 @@ TEST_P(Cases, Row8Clamp) {
 TEST_P(Cases, Row22ZeroSteps) {
   Spec spec = Spec{};
   spec.tokens = 130, spec.initial_states = DType::f32;
+  spec = fit(spec);
   Call call(spec);
   for (std::int64_t t = 0; t < spec.tokens; ++t) {
     for (std::int64_t h = 0; h < spec.heads; ++h) {
@@ -285,6 +344,7 @@ TEST_P(Cases, Row6DocumentsDoNotLeak) {
   Spec spec;
   spec.type(DType::bf16);
   spec.tokens = 4, spec.new_document = 1e-9, spec.initial_states = DType::f32;
+  spec = fit(spec);
   Call first(spec), changed(spec);
   for (const Call* call : {&first, &changed}) {
     for (std::int64_t t = 0; t < 4; ++t) set(*call->arguments.seq_idx, t / 2, 0, t);
@@ -305,6 +365,7 @@ TEST_P(Cases, Row6IdsOfDocuments) {
        std::vector<std::vector<double>>{{5, 5, 5}, {1, 0, 1}, {-1, 0, -1}, {largest, least, largest}, {0, 1, 0}}) {
     Spec spec;
     spec.tokens = 150, spec.new_document = 1e-9, spec.initial_states = DType::f32, spec.decay = Decay::slow;
+    spec = fit(spec);
     Call call(spec);
     for (std::int64_t t = 0; t < 150; ++t) set(*call.arguments.seq_idx, ids[static_cast<std::size_t>(t / 50)], 0, t);
     if (!run(call)) GTEST_SKIP();
@@ -323,6 +384,7 @@ TEST_P(Cases, Row6ManyDocuments) {
   }
   Spec spec;
   spec.tokens = 300, spec.new_document = 1e-9, spec.decay = Decay::slow;
+  spec = fit(spec);
   Call call(spec);
   for (std::int64_t t = 0; t < 300; ++t) set(*call.arguments.seq_idx, t / 64, 0, t);
   ASSERT_TRUE(run(call));
@@ -351,6 +413,7 @@ TEST_P(Cases, Row11LargeHead) {
   spec.head_dim = 256;
   ASSERT_TRUE(run_within_bars(spec));
   spec.head_dim = 512;
+  spec = fit(spec);
   Call call(spec);
   expect_error(ErrorCode::invalid_argument, {"P", "512", "256"},
                [&] { scan(call.arguments, call.options, GetParam().choice()); });
@@ -363,6 +426,7 @@ TEST_P(Cases, Row13ViewsOfOneHeadOfMany) {
   Spec spec;
   spec.type(DType::bf16);
   spec.heads = 7, spec.tokens = 100, spec.head_dim = 32, spec.z = true, spec.memory = Memory::one_buffer;
+  spec = fit(spec);
   Call all(spec);
   if (!run(all)) GTEST_SKIP();
   for (const std::int64_t head : {0, 3, 6}) {
@@ -391,10 +455,11 @@ TEST_P(Cases, Row15HeadsAndGroups) {
 /// the guard zones behind the last token. Here what lies there is as large as can be, and the length ends inside a
 /// tile.
 TEST_P(Cases, Row20PaddingIsNeverRead) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+  for (const DType dtype : types({DType::f32, DType::f16, DType::bf16})) {
     Spec spec;
     spec.type(dtype);
     spec.batch = 3, spec.tokens = 128, spec.z = true, spec.new_document = 0.03, spec.options.dt_min = 0.01f;
+    spec = fit(spec);
     Call padded(spec);
     // Rows of 77 tokens within rows of 128: the rest is no part of the call.
     Arguments cut = padded.arguments;

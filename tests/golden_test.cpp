@@ -22,6 +22,8 @@ const std::vector<std::filesystem::path>& files() {
     const char* const more = std::getenv("TILEMAMBA_GOLDEN_DIR");
     for (const char* const folder : {TILEMAMBA_TEST_GOLDEN, more}) {
       if (folder == nullptr || *folder == '\0') continue;
+      // A build that was moved has no cases beside it.
+      if (folder != more && more != nullptr && !std::filesystem::is_directory(folder)) continue;
       for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         if (entry.path().extension() == ".safetensors" && names.insert(entry.path().filename()).second)
           found.push_back(entry.path());
