@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What must hold of compiled device code: gate.sh OBJECT...
 #
-# No kernel has spilled registers or a stack frame. Every kernel that multiplies has tensor-core instructions (HMMA), and every
-# one that loads tiles has copies in the background (LDGSTS). Needs cuobjdump, of the CUDA toolkit or ($CUOBJDUMP) of the PyPI package
-# nvidia-cuda-cuobjdump. Exit 0: fine, 1: not, 77: could not be checked (and says why).
+# No kernel has spilled registers or a stack frame. Every kernel that multiplies has tensor-core instructions (HMMA, or HGMMA of
+# wgmma), and every one that loads tiles has copies in the background (LDGSTS, or UTMALDG of TMA). Needs cuobjdump, of the CUDA
+# toolkit or ($CUOBJDUMP) of the PyPI package nvidia-cuda-cuobjdump. Exit 0: fine, 1: not, 77: could not be checked (and says why).
 set -euo pipefail
 tool=${CUOBJDUMP:-}
 [[ -n $tool && $tool != *NOTFOUND ]] || tool=$(command -v cuobjdump || true)
@@ -25,12 +25,12 @@ for object in "$@"; do
   # For each kernel: its name, and which of the two instructions it has.
   found=$("$tool" --dump-sass "$object" 2>/dev/null | awk '
     /Function :/ { report(); name = $3; hmma = ldgsts = 0 }
-    /HMMA/ { hmma = 1 }
-    /LDGSTS/ { ldgsts = 1 }
+    /HMMA|HGMMA/ { hmma = 1 }
+    /LDGSTS|UTMALDG/ { ldgsts = 1 }
     END { report() }
     function report() { if (name ~ /fused|sum_segments|pass_state|compute_out/ && !(hmma && ldgsts)) print "    " name }')
   if [[ -n $found ]]; then
-    printf 'gate: %s: kernels without HMMA or LDGSTS:\n%s\n' "$object" "$found" >&2
+    printf 'gate: %s: kernels without products on tensor cores or copies in the background:\n%s\n' "$object" "$found" >&2
     failed=1
   fi
 done
