@@ -32,9 +32,13 @@ struct IntegersOf<float> {
 };
 
 /// 2^x to about one unit in the last place, and to half of one where x is small; 0 below 2^-126 and for minus infinity.
-/// (A GPU's instruction is one and a half off, which over thousands of slow decays adds up.)
+/// A GPU's instruction is one and a half off, which over thousands of slow decays adds up: it is for code that has no
+/// fp32 inputs (sm_90a) or was measured with it.
 template <class T>
 TILEMAMBA_FN T exp2(T x) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__HIP_DEVICE_COMPILE__)
+  return ::exp2f(x);
+#else
   // 2^n 2^f with n the nearest integer, found by adding 1.5 * 2^23; the polynomial is that of Cephes (S. Moshier,
   // exp2f) for |f| <= 1/2. 2^n is applied in two halves, so that 2^127.6 is finite and 2^128 is infinite.
   constexpr float magic = 12582912.0f;
@@ -53,6 +57,7 @@ TILEMAMBA_FN T exp2(T x) {
   const T low = std::bit_cast<T>((half + 127) << 23);
   const T high = std::bit_cast<T>((n - half + 127) << 23);
   return select(x < -126.0f, T{}, fraction * low * high);
+#endif
 }
 
 /// value * weight, where a weight of zero removes the value whatever it is: 0 and not NaN for an infinite or undefined
