@@ -141,7 +141,7 @@ class Sm90Executable : public Executable {
                                       : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units),
                        blocks = static_cast<std::int64_t>(job.heads.count) * policy_.parts;
     const bool segments = call.sequences.slots > 0 && units > 0;
-    if (packed) launch(sm80::tabulate_kernel().function, 1, 0, 1, &call, false);
+    if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
     if (segments)
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
              units * blocks, &job, false);
