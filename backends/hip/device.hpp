@@ -52,6 +52,15 @@ struct Device {
     __builtin_amdgcn_wave_barrier();
   }
 
+  /// What the compiler derived from this before is not worth keeping in registers.
+  static TILEMAMBA_DEVICE void forget(int& value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    asm volatile("" : "+v"(value));
+#endif
+  }
+  /// What comes later in the text is not to be begun before: there are no registers for it.
+  static TILEMAMBA_DEVICE void in_order() { __builtin_amdgcn_sched_barrier(0); }
+
   /// The value of the lane `distance` below or above; a lane without such a neighbour gets its own.
   template <class T>
   static TILEMAMBA_DEVICE T from_below(T value, int distance) {

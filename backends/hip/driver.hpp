@@ -57,12 +57,17 @@ struct StepsCall {
   const tile::TokenView& seq_idx;
 };
 
-/// Writes a state where chunk_states and final_states ask for it.
+/// put_snapshot, and finish_state where the sequence ends, with the ways to store a state compiled once.
 template <class W>
 TILEMAMBA_FN void put_states(W& w, const Call& call, const Sequence& sequence, const Tokens& tokens, const Slice& slice,
                              bool final, const Carried<W>& carried) {
-  put_snapshot(w, call, sequence, tokens, slice, carried);
-  if (final) finish_state(w, call, sequence, slice, carried);
+  const std::int64_t snapshot = call.chunk_states.given ? call.sequences.cut.snapshot_after(sequence, tokens) : -1;
+  TILEMAMBA_NO_UNROLL
+  for (int k = 0; k < 2; ++k) {
+    if (k == 0 ? snapshot < 0 : !(final && call.final_states.given)) continue;
+    w.put(k == 0 ? call.chunk_states : call.final_states, k == 0 ? sequence.batch : 0,
+          k == 0 ? sequence.first_snapshot + snapshot : sequence.index, slice, carried.S);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------ the fused walk
@@ -179,6 +184,7 @@ TILEMAMBA_FN void fused(const Call& call, const HeadBlocks& heads) {
   for (std::int64_t c = begin; c < end; ++c) {
     const Tokens tokens = tokens_of(c);
     M::meet();  // tiles and decays are there
+    M::forget(w.lane);
     fetch(c + 1);
     auto scores = multiply_scores(w, group);
     w.wait(scores);
@@ -187,6 +193,7 @@ TILEMAMBA_FN void fused(const Call& call, const HeadBlocks& heads) {
       decay_scores(w, call, rule, slice.head, group, chunk);
     }
     M::meet();  // decayed scores are there
+    M::forget(w.lane);
     const HeadChunk<W> chunk = Layout::chunk(w, w.worker(), in_turn(c));
     prepare_state(w, chunk.decays, chunk.x, carried);
     step_fused(
@@ -196,10 +203,12 @@ TILEMAMBA_FN void fused(const Call& call, const HeadBlocks& heads) {
           get_steps(c + 2);
         },
         [&] {
+          M::forget(w.lane);
           if (real) put_states(w, call, sequence, tokens, slice, c + 1 == end && leaves, carried);
         });
     finish_output(w, call, slice, chunk, out);
     M::meet();  // all has been read, outputs are complete
+    M::forget(w.lane);
     place();
     if (real) store_output(w, call, tokens, slice, out);
   }
@@ -275,6 +284,7 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
   place(0);
   for (std::int64_t k = 0; k < end; ++k) {
     M::meet();  // tiles and weights are there
+    M::forget(w.lane);
     fetch(k + 1);
     Layout::place(w, static_cast<int>(k % 2), group, chunk);
     auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
@@ -282,6 +292,7 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
     weights(k + 1, segment.after);
     w.wait(sum);
     M::meet();  // all has been read
+    M::forget(w.lane);
     place(k + 1);
   }
   finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);

@@ -63,6 +63,22 @@ struct Fragments {
     return fragment;
   }
 
+  /// Infinities and what is no number become zeros.
+  template <int count>
+  static TILEMAMBA_FN Words<count> finite_or_zero(Words<count> words) {
+    constexpr std::uint32_t exponent = type == DType::f32 ? 0x7f800000u : type == DType::bf16 ? 0x7f80u : 0x7c00u;
+    TILEMAMBA_UNROLL
+    for (std::uint32_t& word : words.r) {
+      if constexpr (size == 4) {
+        word = (word & exponent) == exponent ? 0u : word;
+      } else {
+        constexpr std::uint32_t high = exponent << 16;
+        word = ((word & exponent) == exponent ? 0u : word & 0xffffu) | ((word & high) == high ? 0u : word & 0xffff0000u);
+      }
+    }
+    return words;
+  }
+
   static TILEMAMBA_FN Packed pack(const Sum& sum) {
     return made_of<Packed>([&](int r) { return sum.r[r]; });
   }
@@ -99,6 +115,39 @@ struct Fragments {
       }
     }
     return sum;
+  }
+
+  /// d += a b, by all lanes of a wave. Where the machine multiplies 16-bit types only, fp32 is three bf16 (8 bits of the
+  /// value each, and nothing is lost) and a product the six of their products that matter, the small ones first.
+  static TILEMAMBA_FN void multiply(Sum& d, const Operand& a, const Operand& b) {
+    if constexpr (type == DType::f32 && !Target::multiplies_fp32) {
+      using Thirds = hip::Operand<Target, DType::bf16>;
+      Thirds a_parts[3], b_parts[3];
+      split(a_parts, a);
+      split(b_parts, b);
+      TILEMAMBA_UNROLL
+      for (int place = 2; place >= 0; --place) {
+        TILEMAMBA_UNROLL
+        for (int i = 0; i <= place; ++i) M::template multiply<DType::bf16>(d, a_parts[i], b_parts[place - i]);
+      }
+    } else {
+      M::template multiply<type>(d, a, b);
+    }
+  }
+  template <class Third>
+  static TILEMAMBA_FN void split(Third (&parts)[3], const Operand& operand) {
+    TILEMAMBA_UNROLL
+    for (int k = 0; k < static_cast<int>(sizeof(Third) / 4); ++k) {
+      std::uint32_t left[2] = {operand.r[2 * k], operand.r[2 * k + 1]};
+      TILEMAMBA_UNROLL
+      for (Third& part : parts) {
+        part.r[k] = left[0] >> 16 | (left[1] & 0xffff0000u);
+        TILEMAMBA_UNROLL
+        for (std::uint32_t& word : left) {
+          word = std::bit_cast<std::uint32_t>(std::bit_cast<float>(word) - std::bit_cast<float>(word & 0xffff0000u));
+        }
+      }
+    }
   }
 
   // ---------------------------------------------------------------------------------------------------- local memory

@@ -26,7 +26,7 @@ struct Tiling {
 };
 
 struct Policy {
-  std::string_view name;  ///< chunk, columns of the state, workers
+  std::string_view name;  ///< columns of the state
   Schedule schedule;
   DType x;
   Tiling out;    ///< of the kernel that computes outputs
@@ -34,32 +34,35 @@ struct Policy {
 };
 
 /// Of a kind of device, for each type in the order of preference among those that the state fits in. A block's local
-/// memory is 64 KiB on all of them. None has been timed.
+/// memory is 64 KiB on all of them, which leaves no room for 512 columns in fp32. None has been timed.
 template <class Target>
 inline constexpr std::array<Policy, 0> policies_of{};
 
 /// A wave of 64 has 512 registers; 256 columns of the state take 64 of them, and half as many as an operand.
 template <>
 inline constexpr std::array policies_of<Cdna> = {
-    Policy{"q32n128w2", Schedule::fused, DType::bf16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
-    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 256, 1, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::bf16, {16, 64, 256, 2, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q32n128w2", Schedule::fused, DType::f16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
-    Policy{"q32n256", Schedule::fused, DType::f16, {32, 64, 256, 1, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::f16, {16, 64, 256, 2, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n128", Schedule::fused, DType::f32, {16, 64, 128, 1, 1}, {16, 64, 128, 1, 1}},
-    Policy{"q16n256", Schedule::fused, DType::f32, {16, 64, 256, 1, 1}, {16, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::bf16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::bf16, {32, 64, 256, 1, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n512", Schedule::fused, DType::bf16, {16, 32, 256, 2, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::f16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::f16, {32, 64, 256, 1, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n512", Schedule::fused, DType::f16, {16, 32, 256, 2, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::f32, {16, 64, 128, 1, 1}, {16, 64, 128, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::f32, {16, 64, 256, 1, 1}, {16, 64, 128, 1, 1}},
 };
 
-/// A wave of 32 has 256 registers; 128 columns of the state take 64 of them.
+/// A wave of 32 has 256 registers; 64 columns of the state take 32 of them, and operands are held twice. With 128
+/// columns a wave, registers spill.
 template <>
 inline constexpr std::array policies_of<Rdna> = {
-    Policy{"q32n128w2", Schedule::fused, DType::bf16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
-    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::bf16, {16, 64, 128, 4, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q32n128w2", Schedule::fused, DType::f16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
-    Policy{"q32n256", Schedule::fused, DType::f16, {32, 64, 128, 2, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::f16, {16, 64, 128, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::bf16, {32, 64, 64, 2, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::bf16, {16, 64, 64, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n512", Schedule::fused, DType::bf16, {16, 32, 64, 8, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::f16, {32, 64, 64, 2, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::f16, {16, 64, 64, 4, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n512", Schedule::fused, DType::f16, {16, 32, 64, 8, 1}, {32, 64, 128, 1, 1}},
+    Policy{"n128", Schedule::fused, DType::f32, {16, 64, 64, 2, 1}, {16, 64, 64, 1, 1}},
+    Policy{"n256", Schedule::fused, DType::f32, {16, 64, 64, 4, 1}, {16, 64, 64, 1, 1}},
 };
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.

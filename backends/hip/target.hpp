@@ -16,11 +16,13 @@
 
 #include "core/tile/config.hpp"
 
-/// A loop over registers: it must not be one at run time.
+/// A loop over registers, which must not be one at run time; and one that must stay a loop.
 #if defined(__clang__)
 #define TILEMAMBA_UNROLL _Pragma("unroll")
+#define TILEMAMBA_NO_UNROLL _Pragma("nounroll")
 #else
 #define TILEMAMBA_UNROLL
+#define TILEMAMBA_NO_UNROLL
 #endif
 
 namespace tilemamba::hip {
@@ -31,7 +33,7 @@ struct Cdna {
   static constexpr int wave = 64;    ///< lanes
   static constexpr int operand = 4;  ///< elements of an operand that a lane has
   static constexpr int sum = 4;      ///< elements of a sum that a lane has
-  static constexpr unsigned most_local_memory = 65536;
+  static constexpr bool multiplies_fp32 = true;
 
   /// The line of an operand, and the column of a sum, that a lane has a part of.
   static TILEMAMBA_FN constexpr int line(int lane) { return lane % 16; }
@@ -47,7 +49,7 @@ struct Rdna {
   static constexpr int wave = 32;
   static constexpr int operand = 16;
   static constexpr int sum = 8;
-  static constexpr unsigned most_local_memory = 65536;
+  static constexpr bool multiplies_fp32 = false;
 
   static TILEMAMBA_FN constexpr int line(int lane) { return lane % 16; }
   static TILEMAMBA_FN constexpr int inner(int, int e) { return e; }

@@ -253,8 +253,10 @@ struct Worker {
       }
     }
   }
+  /// B is read for the state even where its document has ended, with a weight of zero: an infinity in it must not be.
   template <class Column, unsigned uses>
   TILEMAMBA_FN void place(const Shared<Q, Column, uses>& out, const Fetched<Column>& in) const {
+    constexpr bool is_B = (uses & tile::as_Bt) != 0;
     using S = Share<Column, size>;
     using Layout = typename Plane<Q, Column>::Layout;
     constexpr int words = Layout::at_once / 4;
@@ -263,11 +265,12 @@ struct Worker {
     for (int k = 0; k < S::passes; ++k) {
       const int here = share.row + k * S::rows;
       if (q % S::rows != 0 && here >= q) continue;
+      const Words<4> piece = is_B && documents ? F::finite_or_zero(in.piece[k]) : in.piece[k];
       TILEMAMBA_UNROLL
       for (int part_of = 0; part_of < 4 / words; ++part_of) {
         Words<words> v;
         TILEMAMBA_UNROLL
-        for (int w = 0; w < words; ++w) v.r[w] = in.piece[k].r[part_of * words + w];
+        for (int w = 0; w < words; ++w) v.r[w] = piece.r[part_of * words + w];
         M::template store<Words<words>>(out.offset(here, share.column) + static_cast<unsigned>(part_of * words * 4), v);
       }
     }
@@ -346,14 +349,17 @@ struct Worker {
                                  const tile::Slice& slice, G f) const {
     const int its_channel = channel() + line();
     if (slice.channel + its_channel >= view.channels) return;
-    const int first = first_column + part() * n;
+    // This lane's first column of a block, and then steps that are known when this is compiled.
+    const int first = first_column + part() * n + row(0);
     const std::int64_t origin = view.offset(batch, index, slice) + its_channel * view.channel_stride + first;
+    const int left = view.width - first;
     TILEMAMBA_UNROLL
     for (int j = 0; j < n / 16; ++j) {
-      const int left = view.width - first - j * 16;
+      M::in_order();
       TILEMAMBA_UNROLL
       for (int r = 0; r < Target::sum; ++r) {
-        if (left >= 16 || row(r) < left) f(j, r, origin + j * 16 + row(r));
+        const int step = j * 16 + Target::row(0, r) - Target::row(0, 0);
+        if (step < left) f(j, r, origin + step);
       }
     }
   }
@@ -449,13 +455,9 @@ struct Worker {
   }
 
   // ------------------------------------------------------------------------------------------------------ elementwise
-  template <class Axis>
-  static TILEMAMBA_FN float value(const tile::Rows<Vector<Axis>>& a, int i) {
+  template <class T, class Axis>
+  static TILEMAMBA_FN T value(const tile::Rows<Line<T, Axis>>& a, int i) {
     return a.vector.at(i);
-  }
-  template <class Axis>
-  TILEMAMBA_FN int value(const tile::Rows<Ordinals<Axis>>& a, int i) const {
-    return documents ? a.vector.at(i) : 0;
   }
   static TILEMAMBA_FN bool value(const tile::Inside& a, int i) { return i < a.count; }
 
@@ -470,6 +472,7 @@ struct Worker {
     if (!has_rows()) return;
     TILEMAMBA_UNROLL
     for (int i = 0; i < own; ++i) {
+      M::in_order();
       const Block values = F::spread(load_rows(x, first_row() + i * 16, channel(), lane), lane);
       TILEMAMBA_UNROLL
       for (int r = 0; r < Target::sum; ++r) f(i, r, values.r[r]);
@@ -499,6 +502,7 @@ struct Worker {
   TILEMAMBA_FN void load_operand(Operand<Q, P, use>& out, const Shared<Q, P, uses>& x, G f) const {
     TILEMAMBA_UNROLL
     for (int k = 0; k < q / 16; ++k) {
+      M::in_order();
       const Fragment its = load_columns(x, k * 16, channel(), lane);
       out.block[k] = F::template made_of<Fragment>(
           [&](int e) { return f(F::element(its, e), k * 16 + Target::inner(lane, e)); });
@@ -526,7 +530,7 @@ struct Worker {
     TILEMAMBA_UNROLL
     for (int e = 0; e < each; ++e) {
       sum[e] = exists(token(e)) ? v.at(token(e)) : 0.0f;
-      its[e] = documents && exists(token(e)) ? document.at(token(e)) : 0;
+      its[e] = exists(token(e)) ? document.at(token(e)) : 0;
       if (e > 0 && its[e] == its[e - 1]) sum[e] += sum[e - 1];
     }
     float total = sum[each - 1];
@@ -560,7 +564,10 @@ struct Worker {
   }
   TILEMAMBA_FN void scan_changes(const Ordinals<Q>& out, const tile::TokenView& view,
                                  const tile::Tokens& tokens) const {
-    if (!documents) return;
+    if (!view.given) {
+      each_token([&](int i, int) { out.set(i, 0); });
+      return M::meet_wave();
+    }
     const auto* id = static_cast<const std::int32_t*>(view.data) + view.offset(tokens, 0, 0);
     int changes[each];
     TILEMAMBA_UNROLL
@@ -579,32 +586,28 @@ struct Worker {
     each_token([&](int i, int e) { out.set(i, changes[e] + total - changes[each - 1]); });
     M::meet_wave();
   }
-  TILEMAMBA_FN float last(const Vector<Q>& v) const { return v.at(q - 1); }
-  TILEMAMBA_FN int last(const Ordinals<Q>& v) const { return documents ? v.at(q - 1) : 0; }
+  template <class T>
+  TILEMAMBA_FN T last(const Line<T, Q>& v) const {
+    return v.at(q - 1);
+  }
 
   // ------------------------------------------------------------------------------------------------ operations by name
-  /// What is beyond a sequence was loaded as zeros, so only where documents meet has a weight of zero to remove its
-  /// value.
-  TILEMAMBA_FN float weigh(float v, float weight) const {
-    const float product = v * weight;
-    return documents && weight == 0.0f ? 0.0f : product;
-  }
   TILEMAMBA_FN void weigh(Accumulator<Q, P>& y, const Vector<Q>& weights) const {
     if (!has_rows()) return;
     TILEMAMBA_UNROLL
     for (int i = 0; i < own; ++i) {
       const float weight = weights.at(first_row() + i * 16 + line());
       TILEMAMBA_UNROLL
-      for (int r = 0; r < Target::sum; ++r) y.block[i].r[r] = weigh(y.block[i].r[r], weight);
+      for (int r = 0; r < Target::sum; ++r) y.block[i].r[r] = tile::weigh(y.block[i].r[r], weight);
     }
   }
   template <unsigned uses>
   TILEMAMBA_FN void weigh(Operand<Q, P, tile::as_At>& out, const Shared<Q, P, uses>& x,
                           const Vector<Q>& weights) const {
-    load_operand(out, x, [&](float v, int its_token) { return weigh(v, weights.at(its_token)); });
+    load_operand(out, x, [&](float v, int its_token) { return tile::weigh(v, weights.at(its_token)); });
   }
   TILEMAMBA_FN void decay(State<P, N>& S, float factor) const {
-    each_of_state([&](int j, int r) { S.block[j].r[r] = weigh(S.block[j].r[r], factor); });
+    each_of_state([&](int j, int r) { S.block[j].r[r] = tile::weigh(S.block[j].r[r], factor); });
   }
   TILEMAMBA_FN void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
   TILEMAMBA_FN void decay_scores(const Operand<Q, Q, tile::as_A, Part::lower>& out,
@@ -614,18 +617,15 @@ struct Worker {
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
       const int its_row = i * 16 + line();
       const float its_cum = cum.at(its_row);
-      const int its_document = documents ? document.at(its_row) : 0;
+      const int its_document = document.at(its_row);
       Block decayed;
       TILEMAMBA_UNROLL
       for (int r = 0; r < Target::sum; ++r) {
         const int column = j * 16 + row(r);
-        const bool seen =
-            (i != j || column <= its_row) && (!documents || document.at(column) == its_document);
+        const bool seen = column <= its_row && document.at(column) == its_document;
         const float exponent = tile::select(seen, its_cum - cum.at(column), tile::minus_infinity);
-        const float weight = weigh(delta.at(column), M::exp2(exponent));
-        // On the diagonal a weight of zero hides scores that need not be finite.
-        const float score = scores.block[s].r[r];
-        decayed.r[r] = documents || i == j ? tile::weigh(score, weight) : score * weight;
+        const float weight = tile::weigh(delta.at(column), M::exp2(exponent));
+        decayed.r[r] = tile::weigh(scores.block[s].r[r], weight);
       }
       store_rows(out, i * 16, j * 16, lane, F::arrange(decayed, lane));
     });
@@ -663,7 +663,7 @@ struct Worker {
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
       Block sum = {};
       for (int k = 0; k < n * parts / 16; ++k) {
-        M::template multiply<type>(sum, load_rows(B, j * 16, k * 16, lane), load_rows(C, i * 16, k * 16, lane));
+        F::multiply(sum, load_rows(B, j * 16, k * 16, lane), load_rows(C, i * 16, k * 16, lane));
       }
       scores.target.block[s] = sum;
     });
@@ -677,10 +677,13 @@ struct Worker {
     if (active) {
       TILEMAMBA_UNROLL
       for (int k = 0; k < n / 16; ++k) {
+        M::in_order();
         const Fragment its = F::arrange(S.block[k], lane);
         TILEMAMBA_UNROLL
-        for (int i = 0; i < q / 16; ++i)
-          M::template multiply<type>(sum[i], its, load_rows(C, i * 16, part() * n + k * 16, lane));
+        for (int i = 0; i < q / 16; ++i) {
+          M::in_order();
+          F::multiply(sum[i], its, load_rows(C, i * 16, part() * n + k * 16, lane));
+        }
       }
     }
     give_parts(y.target, sum);
@@ -695,7 +698,7 @@ struct Worker {
       TILEMAMBA_UNROLL
       for (int k = 0; k < q / 16; ++k) {
         if (k * 16 > first_row() + i * 16) break;
-        M::template multiply<type>(y.target.block[i], x.block[k],
+        F::multiply(y.target.block[i], x.block[k],
                                    load_rows(decayed, first_row() + i * 16, k * 16, lane));
       }
     }
@@ -710,10 +713,9 @@ struct Worker {
     for (int k = 0; k < q / 16; ++k) {
       TILEMAMBA_UNROLL
       for (int j = 0; j < n / 16; ++j) {
-        Fragment b = load_columns(B, k * 16, part() * n + j * 16, lane);
-        if (documents)  // a weight of zero must remove what another document holds
-          b = F::template made_of<Fragment>([&](int e) { return tile::finite_or_zero(F::element(b, e)); });
-        M::template multiply<type>(S.target.block[j], b, weighted.block[k]);
+        M::in_order();
+        F::multiply(S.target.block[j], load_columns(B, k * 16, part() * n + j * 16, lane),
+                                   weighted.block[k]);
       }
     }
     return {};

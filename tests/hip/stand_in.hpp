@@ -58,6 +58,9 @@ struct StandIn {
   static void meet() { lanes::meet(); }
   static void meet_wave() { lanes::meet_wave(); }
 
+  static void forget(int&) {}
+  static void in_order() {}
+
   template <class T>
   static T from_below(T value, int distance) {
     return of_lane(value, lane() < distance ? lane() : lane() - distance);
