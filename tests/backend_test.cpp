@@ -89,6 +89,7 @@ const std::vector<Target>& targets() {
     std::vector<Target> found = find_targets(false);
     std::vector<std::string> names;
     for (const Target& target : found) names.push_back(target.backend);
+    std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     for (const std::string& backend : names) found.push_back({backend, Schedule::automatic, ""});
     return found;

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include <tilemamba/dtype.hpp>
 
@@ -41,6 +42,19 @@ struct Device {
   template <class T>
   static TILEMAMBA_DEVICE void store(unsigned offset, T value) {
     __builtin_memcpy(__builtin_assume_aligned(local_memory + offset, sizeof(T)), &value, sizeof(T));
+  }
+
+  // Memory of the device: said to be that, since a pointer that was chosen among several could be anything.
+  using Quad = std::uint32_t __attribute__((ext_vector_type(4), may_alias));
+  template <class T>
+  using Stored = std::conditional_t<sizeof(T) == sizeof(Quad), Quad, T>;
+  template <class T>
+  static TILEMAMBA_DEVICE T read(const T* from) {
+    return __builtin_bit_cast(T, *(const __attribute__((address_space(1))) Stored<T>*)from);
+  }
+  template <class T>
+  static TILEMAMBA_DEVICE void write(T* to, T value) {
+    *(__attribute__((address_space(1))) Stored<T>*)to = __builtin_bit_cast(Stored<T>, value);
   }
 
   /// The lanes of the block meet, and see what the others wrote.

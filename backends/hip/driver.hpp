@@ -37,7 +37,7 @@ template <class W>
 struct Sizes {
   static constexpr unsigned group = W::template Plane<Q, N>::bytes;  // C, or B
   static constexpr unsigned head = W::template Plane<Q, P>::bytes;   // x, or z
-  static constexpr unsigned decays = 5 * W::q * 4;
+  static constexpr unsigned decays = 5 * W::q * 4 + W::DecayTable::bytes;
   static constexpr unsigned decayed = W::template Plane<Q, Q>::bytes;
   static constexpr unsigned leaving = head;
   static constexpr unsigned wide_leaving = W::size == 2 ? W::template Plane<Q, P, 4>::bytes : head;

@@ -15,7 +15,7 @@ namespace tilemamba::hip {
 
 /// So many 32-bit words that are moved at once.
 template <int count>
-struct Words {
+struct [[gnu::may_alias]] Words {
   std::uint32_t r[count];
 };
 
@@ -95,8 +95,8 @@ struct Fragments {
       for (int k = 0; k < static_cast<int>(sizeof(Packed) / 4); ++k) {
         const std::uint32_t mine = packed.r[k], theirs = M::of_other_half(mine);
         const std::uint32_t even = high ? theirs : mine, odd = high ? mine : theirs;
-        operand.r[2 * k] = (even & 0xffffu) | odd << 16;
-        operand.r[2 * k + 1] = even >> 16 | (odd & 0xffff0000u);
+        operand.r[2 * k] = size == 4 ? even : (even & 0xffffu) | odd << 16;
+        operand.r[2 * k + 1] = size == 4 ? odd : even >> 16 | (odd & 0xffff0000u);
       }
     }
     return operand;
@@ -184,20 +184,25 @@ struct Fragments {
     }
     return operand;
   }
-  /// Writes an operand's lines as rows; of lanes that hold the same, each writes a part.
+  /// Writes an operand's lines as rows; of lanes that hold the same, each writes a half.
   template <class Layout>
   static TILEMAMBA_FN void store_rows(unsigned base, int row, int column, int lane, const Operand& operand) {
     using Piece = Words<Layout::at_once / 4>;
-    constexpr int pieces = static_cast<int>(sizeof(Operand) / sizeof(Piece));
-    const int mine = pieces == 1 ? 0 : lane / 16;
-    Piece piece;
+    constexpr int words = Layout::at_once / 4, halves = Target::operand == 16 ? 2 : 1;
+    constexpr int pieces = static_cast<int>(sizeof(Operand) / sizeof(Piece)) / halves;
+    const bool high = halves == 2 && lane >= 16;
+    const unsigned at = base + Layout::offset(row + Target::line(lane), column + Target::inner(lane, 0)) +
+                        (high ? static_cast<unsigned>(sizeof(Operand) / 2) : 0u);
     TILEMAMBA_UNROLL
-    for (int w = 0; w < Layout::at_once / 4; ++w) {
-      piece.r[w] = pieces == 1 || mine == 0 ? operand.r[w] : operand.r[(pieces - 1) * (Layout::at_once / 4) + w];
+    for (int k = 0; k < pieces; ++k) {
+      Piece piece;
+      TILEMAMBA_UNROLL
+      for (int w = 0; w < words; ++w) {
+        const int low = k * words + w;
+        piece.r[w] = high ? operand.r[(halves - 1) * pieces * words + low] : operand.r[low];
+      }
+      M::template store<Piece>(at + static_cast<unsigned>(k * Layout::at_once), piece);
     }
-    M::template store<Piece>(base + Layout::offset(row + Target::line(lane), column + Target::inner(lane, 0)) +
-                                 static_cast<unsigned>(mine * Layout::at_once),
-                             piece);
   }
 };
 

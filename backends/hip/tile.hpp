@@ -173,6 +173,7 @@ struct Worker {
   struct Line {
     unsigned base;
     Line() = default;
+    TILEMAMBA_FN explicit Line(unsigned at) : base(at) {}
     TILEMAMBA_FN explicit Line(Worker& w) : base(w.take(extent<Axis> * 4)) {}
     TILEMAMBA_FN T at(int i) const { return M::template load<T>(base + static_cast<unsigned>(i) * 4); }
     TILEMAMBA_FN void set(int i, T value) const { M::template store<T>(base + static_cast<unsigned>(i) * 4, value); }
@@ -183,10 +184,13 @@ struct Worker {
   using Weights = Line<float, Axis>;
   template <class Axis>
   using Ordinals = Line<int, Axis>;
-  /// Decays are found where they are needed.
+  /// Decays are found where they are needed. In fp32 the sums of decays are kept in two parts, since differences of
+  /// large sums are wanted to the last bit: cum and what it lost to rounding.
   struct DecayTable {
+    Line<float, Q> lost;
+    static constexpr unsigned bytes = size == 4 ? q * 4 : 0;
     DecayTable() = default;
-    TILEMAMBA_FN explicit DecayTable(Worker&) {}
+    TILEMAMBA_FN explicit DecayTable(Worker& w) : lost{w.take(bytes)} {}
   };
   /// Products are done when they return, but for the sum of their parts.
   struct [[nodiscard]] Token {
@@ -243,11 +247,11 @@ struct Worker {
       const Bits* const from = data + (inside ? origin + k * S::rows * view.token_stride : 0);
       out.piece[k] = {};
       if (inside && whole) {
-        __builtin_memcpy(&out.piece[k], __builtin_assume_aligned(from, 16), 16);
+        out.piece[k] = M::read(reinterpret_cast<const Words<4>*>(from));
       } else if (inside) {
         TILEMAMBA_UNROLL
         for (int e = 0; e < S::each; ++e) {
-          const std::uint32_t bits = e < wanted ? from[e] : 0;
+          const std::uint32_t bits = e < wanted ? M::read(from + e) : 0;
           out.piece[k].r[e * size / 4] |= bits << (e * size % 4 * 8);
         }
       }
@@ -310,9 +314,9 @@ struct Worker {
       out.r[e] = 0;
       if (i >= tokens.count) continue;
       if (view.dtype == DType::f32) {
-        out.r[e] = static_cast<const std::uint32_t*>(view.data)[at];
+        out.r[e] = M::read(static_cast<const std::uint32_t*>(view.data) + at);
       } else {
-        out.r[e] = static_cast<const std::uint16_t*>(view.data)[at];
+        out.r[e] = M::read(static_cast<const std::uint16_t*>(view.data) + at);
       }
     }
   }
@@ -331,15 +335,15 @@ struct Worker {
   }
   TILEMAMBA_FN void get(Vector<Q>& out, const tile::ChunkVectors& view, std::int64_t unit, int head) const {
     const float* from = view.at(unit, head);
-    each_token([&](int i, int) { out.set(i, from[i]); });
+    each_token([&](int i, int) { out.set(i, M::read(from + i)); });
     M::meet_wave();
   }
   TILEMAMBA_FN void put(const tile::ChunkVectors& view, std::int64_t unit, int head, const Vector<Q>& in) const {
     float* to = view.at(unit, head);
-    each_token([&](int i, int) { to[i] = in.at(i); });
+    each_token([&](int i, int) { M::write(to + i, in.at(i)); });
   }
   TILEMAMBA_FN void put(const tile::ChunkVectors& view, std::int64_t unit, int head, float value) const {
-    if (lane == 0) *view.at(unit, head) = value;
+    if (lane == 0) M::write(view.at(unit, head), value);
   }
 
   // ------------------------------------------------------------------------------------------------- states in memory
@@ -369,11 +373,11 @@ struct Worker {
                                const tile::Slice& slice, G f) const {
     if (view.dtype == DType::f32) {
       const auto* data = static_cast<const float*>(view.data);
-      each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) { f(j, r, data[at]); });
+      each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) { f(j, r, M::read(data + at)); });
     } else {
       const auto* data = static_cast<const std::uint16_t*>(view.data);
       each_element(view, batch, index, slice,
-                   [&](int j, int r, std::int64_t at) { f(j, r, widen(view.dtype, data[at])); });
+                   [&](int j, int r, std::int64_t at) { f(j, r, widen(view.dtype, M::read(data + at))); });
     }
   }
   TILEMAMBA_FN void get(State<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
@@ -386,12 +390,15 @@ struct Worker {
                         const State<P, N>& in) const {
     if (view.dtype == DType::f32) {
       auto* data = static_cast<float*>(view.data);
-      each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) { data[at] = in.block[j].r[r]; });
+      each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) {
+        M::write(data + at, in.block[j].r[r]);
+      });
     } else {
       auto* data = static_cast<std::uint16_t*>(view.data);
       each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) {
         const float v = in.block[j].r[r];
-        data[at] = view.dtype == DType::bf16 ? M::template narrow<DType::bf16>(v) : M::template narrow<DType::f16>(v);
+        M::write(data + at, view.dtype == DType::bf16 ? M::template narrow<DType::bf16>(v)
+                                                      : M::template narrow<DType::f16>(v));
       });
     }
   }
@@ -421,11 +428,11 @@ struct Worker {
       }
       Stored* const its = to + here * view.token_stride;
       if (whole) {
-        __builtin_memcpy(__builtin_assume_aligned(its, 16), &v, 16);
+        M::write(reinterpret_cast<Words<4>*>(its), v);
       } else {
         TILEMAMBA_UNROLL
         for (int e = 0; e < S::each; ++e) {
-          if (e < wanted) its[e] = static_cast<Stored>(v.r[e * element_size / 4] >> (e * element_size % 4 * 8));
+          if (e < wanted) M::write(its + e, static_cast<Stored>(v.r[e * element_size / 4] >> (e * element_size % 4 * 8)));
         }
       }
     }
@@ -574,7 +581,9 @@ struct Worker {
     for (int e = 0; e < each; ++e) {
       const int i = token(e);
       const bool has_previous = i > 0 || !tokens.begins;
-      changes[e] = i < tokens.count && has_previous ? id[i * view.token_stride] != id[(i - 1) * view.token_stride] : 0;
+      changes[e] = i < tokens.count && has_previous
+                       ? M::read(id + i * view.token_stride) != M::read(id + (i - 1) * view.token_stride)
+                       : 0;
       if (e > 0) changes[e] += changes[e - 1];
     }
     int total = changes[each - 1];
@@ -609,10 +618,29 @@ struct Worker {
   TILEMAMBA_FN void decay(State<P, N>& S, float factor) const {
     each_of_state([&](int j, int r) { S.block[j].r[r] = tile::weigh(S.block[j].r[r], factor); });
   }
-  TILEMAMBA_FN void tabulate(DecayTable&, const Vector<Q>&, const Vector<Q>&, const Ordinals<Q>&, float) const {}
+  TILEMAMBA_FN void tabulate(const DecayTable& table, const Vector<Q>& cum, const Vector<Q>& delta,
+                             const Ordinals<Q>& document, float rate) const {
+    if constexpr (size == 4) {  // scan, once more, with the error of every sum
+      static_assert(each == 1);
+      const bool mine = exists(lane);
+      const int its = mine ? document.at(lane) : 0;
+      float sum = mine ? delta.at(lane) * rate : 0.0f, lost = 0.0f;
+      TILEMAMBA_UNROLL
+      for (int d = 1; d < Target::wave; d *= 2) {
+        const float before = M::from_below(sum, d), lost_before = M::from_below(lost, d);
+        const int theirs = M::from_below(its, d);
+        const float added = lane >= d && theirs == its ? before : 0.0f;
+        const float whole = sum + added, of_added = whole - sum;
+        lost += (sum - (whole - of_added)) + (added - of_added) + (added == 0.0f ? 0.0f : lost_before);
+        sum = whole;
+      }
+      if (mine) table.lost.set(lane, (sum - cum.at(lane)) + lost);
+      M::meet_wave();
+    }
+  }
   TILEMAMBA_FN void decay_scores(const Operand<Q, Q, tile::as_A, Part::lower>& out,
                                  const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum,
-                                 const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable&, float,
+                                 const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable& table, float,
                                  const tile::HeadView&, int) const {
     Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
       const int its_row = i * 16 + line();
@@ -622,8 +650,11 @@ struct Worker {
       TILEMAMBA_UNROLL
       for (int r = 0; r < Target::sum; ++r) {
         const int column = j * 16 + row(r);
-        const bool seen = column <= its_row && document.at(column) == its_document;
-        const float exponent = tile::select(seen, its_cum - cum.at(column), tile::minus_infinity);
+        const bool one_document = document.at(column) == its_document;
+        const bool seen = column <= its_row && one_document;
+        float between = its_cum - cum.at(column);
+        if constexpr (size == 4) between += table.lost.at(its_row) - table.lost.at(column);
+        const float exponent = tile::select(seen, between, tile::minus_infinity);
         const float weight = tile::weigh(delta.at(column), M::exp2(exponent));
         decayed.r[r] = tile::weigh(scores.block[s].r[r], weight);
       }

@@ -55,6 +55,15 @@ struct StandIn {
     std::memcpy(lanes::writable(offset, sizeof(T)), &value, sizeof(T));
   }
 
+  template <class T>
+  static T read(const T* from) {
+    return *from;
+  }
+  template <class T>
+  static void write(T* to, T value) {
+    *to = value;
+  }
+
   static void meet() { lanes::meet(); }
   static void meet_wave() { lanes::meet_wave(); }
 

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/hip/instances.hpp"
+
+template tilemamba::hip::Kernels tilemamba::hip::kernels_for<tilemamba::hip::Rdna, tilemamba::DType::f32>(std::size_t);
