@@ -102,6 +102,8 @@ class Backend {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual Probe probe() const = 0;
+  /// Whether anybody has run it on a device. Else it is only used where TILEMAMBA_UNPROVEN=1 says so.
+  [[nodiscard]] virtual bool proven() const noexcept { return true; }
   /// Empty: its code can read and write that device's memory. Else why not.
   [[nodiscard]] virtual std::string cannot_address(const Device& device) const = 0;
   /// Every schedule and policy, the default first among those that do not refuse.

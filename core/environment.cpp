@@ -34,6 +34,12 @@ Environment parse_environment(const std::function<const char*(const char*)>& var
   if (result.tuning_cache.empty()) {
     result.tuning_cache = in_cache_folder(variable("XDG_CACHE_HOME"), variable("HOME"), "tuning.json");
   }
+  if (const char* value = variable("TILEMAMBA_UNPROVEN")) {
+    const std::string word = trimmed(value);
+    result.unproven = word == "1";
+    if (!word.empty() && word != "0" && word != "1")
+      result.warnings.push_back("TILEMAMBA_UNPROVEN: '" + word + "' means nothing; valid: 1");
+  }
   if (const char* value = variable("TILEMAMBA_VERBOSE")) {
     std::istringstream words{value};
     for (std::string word; std::getline(words, word, ',');) {

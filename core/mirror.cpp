@@ -136,7 +136,7 @@ Device home_of(std::string_view backend) {
   const std::string wanted = backend.empty() ? environment().backend : std::string(backend);
   if (wanted.empty()) return {};
   for (const Entry* entry : registry().named(wanted)) {
-    if (entry->backend != nullptr && entry->backend->probe().can_run) return entry->backend->home();
+    if (probe(*entry).can_run) return entry->backend->home();
   }
   return {};
 }

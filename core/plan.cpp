@@ -44,14 +44,9 @@ Schedule schedule_named(std::string_view text) {
 std::vector<BackendInfo> backends() {
   std::vector<BackendInfo> result;
   for (const Entry* entry : registry().named("")) {
-    BackendInfo info{entry->row.member, entry->row.family, false, entry->load_failure, {}};
-    if (entry->backend != nullptr) {
-      Probe probe = entry->backend->probe();
-      info.can_run = probe.can_run;
-      info.reason = std::move(probe.reason);
-      info.devices = std::move(probe.devices);
-    }
-    result.push_back(std::move(info));
+    Probe found = probe(*entry);
+    result.push_back({entry->row.member, entry->row.family, found.can_run, std::move(found.reason),
+                      std::move(found.devices)});
   }
   return result;
 }
@@ -60,9 +55,8 @@ namespace {
 
 /// Why a backend cannot take tensors of this device; empty: it can.
 std::string refusal(const Entry& entry, const Device& device) {
-  if (entry.backend == nullptr) return entry.load_failure;
-  Probe probe = entry.backend->probe();
-  if (!probe.can_run) return std::move(probe.reason);
+  Probe found = probe(entry);
+  if (!found.can_run) return std::move(found.reason);
   const std::string why = entry.backend->cannot_address(device);
   return why.empty() ? why : "the tensors are on " + to_string(device) + ": " + why;
 }

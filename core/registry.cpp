@@ -21,6 +21,8 @@ std::vector<BackendRow> backend_table() {
       // member          family    module
       {"cuda-sm90", "cuda", "tilemamba_backend_cuda.so"},
       {"cuda-sm80", "cuda", "tilemamba_backend_cuda.so"},
+      {"hip-cdna", "hip", "tilemamba_backend_hip.so"},
+      {"hip-rdna", "hip", "tilemamba_backend_hip.so"},
       {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},
   };
@@ -159,6 +161,16 @@ void load(Entry& entry) {
 }
 
 }  // namespace
+
+Probe probe(const Entry& entry) {
+  if (entry.backend == nullptr) return {false, entry.load_failure, {}};
+  Probe found = entry.backend->probe();
+  if (found.can_run && !entry.backend->proven() && !environment().unproven) {
+    found.can_run = false;
+    found.reason = entry.row.member + " has never been run on a device: TILEMAMBA_UNPROVEN=1 allows it all the same";
+  }
+  return found;
+}
 
 Registry::Registry(std::vector<BackendRow> rows) {
   for (BackendRow& row : rows) add(std::move(row));

@@ -31,6 +31,10 @@ struct Entry {
   std::string load_failure;  ///< why backend is null
 };
 
+/// What the entry's backend finds on this machine. One that nobody has run on a device cannot run unless
+/// TILEMAMBA_UNPROVEN says otherwise, and the reason names it.
+[[nodiscard]] Probe probe(const Entry& entry);
+
 class Registry {
  public:
   explicit Registry(std::vector<BackendRow> rows);

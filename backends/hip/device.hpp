@@ -67,7 +67,7 @@ struct Device {
   }
 
   /// What the compiler derived from this before is not worth keeping in registers.
-  static TILEMAMBA_DEVICE void forget(int& value) {
+  static TILEMAMBA_DEVICE void forget([[maybe_unused]] int& value) {
 #if defined(__HIP_DEVICE_COMPILE__)
     asm volatile("" : "+v"(value));
 #endif
@@ -109,7 +109,9 @@ struct Device {
 
   /// d += a b, by all lanes of a wave.
   template <DType type>
-  static TILEMAMBA_DEVICE void multiply(Sum<Target>& d, const Operand<Target, type>& a, const Operand<Target, type>& b) {
+  static TILEMAMBA_DEVICE void multiply([[maybe_unused]] Sum<Target>& d,
+                                        [[maybe_unused]] const Operand<Target, type>& a,
+                                        [[maybe_unused]] const Operand<Target, type>& b) {
 #if defined(__HIP_DEVICE_COMPILE__)
     using Floats = float __attribute__((ext_vector_type(Target::sum)));
     using Halves = _Float16 __attribute__((ext_vector_type(Target::operand)));
