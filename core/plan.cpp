@@ -45,8 +45,8 @@ std::vector<BackendInfo> backends() {
   std::vector<BackendInfo> result;
   for (const Entry* entry : registry().named("")) {
     Probe found = probe(*entry);
-    result.push_back({entry->row.member, entry->row.family, found.can_run, std::move(found.reason),
-                      std::move(found.devices)});
+    result.push_back(
+        {entry->row.member, entry->row.family, found.can_run, std::move(found.reason), std::move(found.devices)});
   }
   return result;
 }

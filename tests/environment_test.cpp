@@ -56,6 +56,17 @@ TEST(Environment, TuningCache) {
             "/c/tilemamba/tuning.json");
 }
 
+TEST(Environment, Unproven) {
+  EXPECT_FALSE(parsed({}).unproven);
+  EXPECT_FALSE(parsed({{"TILEMAMBA_UNPROVEN", "0"}}).unproven);
+  EXPECT_TRUE(parsed({{"TILEMAMBA_UNPROVEN", " 1 "}}).unproven);
+  EXPECT_TRUE(parsed({{"TILEMAMBA_UNPROVEN", "1"}}).warnings.empty());
+  const Environment e = parsed({{"TILEMAMBA_UNPROVEN", "yes"}});
+  EXPECT_FALSE(e.unproven);
+  ASSERT_EQ(e.warnings.size(), 1u);
+  EXPECT_NE(e.warnings[0].find("'yes'"), std::string::npos);
+}
+
 TEST(Environment, Verbose) {
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", "dispatch"}}).verbose_dispatch);
   EXPECT_TRUE(parsed({{"TILEMAMBA_VERBOSE", " dispatch , "}}).verbose_dispatch);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -71,6 +72,39 @@ TEST_F(Selection, FamilyPicksItsFirstMemberThatCanRun) {
   ASSERT_FALSE(first.empty());
   for (const auto& [family, member] : first)
     EXPECT_EQ(Plan(problem(), {family, Schedule::automatic, ""}).backend(), member);
+}
+
+/// A backend that nobody has run on a device is there, and does nothing unless it is said to by name.
+class Unproven : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "unproven"; }
+  [[nodiscard]] Probe probe() const override { return {can_run, can_run ? "a word" : "no device", {"a device"}}; }
+  [[nodiscard]] bool proven() const noexcept override { return false; }
+  [[nodiscard]] std::string cannot_address(const Device&) const override { return ""; }
+  [[nodiscard]] std::vector<Offer> offers(const Problem&) const override { return {}; }
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem&, const Offer&, Outcome&) const override {
+    return nullptr;
+  }
+  [[nodiscard]] void* allocate(const Device&, std::size_t) const noexcept override { return nullptr; }
+  void release(const Device&, void*) const noexcept override {}
+  bool can_run = true;
+};
+TEST_F(Selection, WhatHasNeverRunDoesNotRunUnlessItIsAllowedTo) {
+  Unproven backend;
+  const Entry entry{{"unproven", "family", "", false}, &backend, ""};
+  {
+    const Variable allowed("TILEMAMBA_UNPROVEN", nullptr);
+    const Probe found = probe(entry);
+    EXPECT_FALSE(found.can_run);
+    EXPECT_NE(found.reason.find("unproven has never been run on a device"), std::string::npos) << found.reason;
+    EXPECT_NE(found.reason.find("TILEMAMBA_UNPROVEN=1"), std::string::npos) << found.reason;
+    backend.can_run = false;  // then its own reason is the one to read
+    EXPECT_EQ(probe(entry).reason, "no device");
+    backend.can_run = true;
+  }
+  const Variable allowed("TILEMAMBA_UNPROVEN", "1");
+  EXPECT_TRUE(probe(entry).can_run);
+  EXPECT_EQ(probe(entry).reason, "a word");
 }
 
 TEST_F(Selection, ArgumentBeforeEnvironmentBeforeDeviceQuery) {

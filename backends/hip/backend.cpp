@@ -115,8 +115,8 @@ class HipBackend : public Backend {
       const Policy& policy = policies_of<Target>[i];
       if (policy.x != problem.x) continue;
       const kernels::WorkspaceLayout layout(problem, arrangement_of(problem, policy, device.compute_units));
-      result.push_back({policy.schedule, policy.name, why_not_policy(problem, policy, kernels_of<Target>(i), layout, device),
-                        layout.bytes});
+      result.push_back({policy.schedule, policy.name,
+                        why_not_policy(problem, policy, kernels_of<Target>(i), layout, device), layout.bytes});
     }
     return result;
   }
@@ -126,8 +126,8 @@ class HipBackend : public Backend {
     for (std::size_t i = 0; i < policies_of<Target>.size(); ++i) {
       const Policy& policy = policies_of<Target>[i];
       if (policy.name != offer.policy || policy.schedule != offer.schedule || policy.x != problem.x) continue;
-      auto executable = std::make_unique<HipExecutable>(
-          problem, policy, kernels_of<Target>(i), arrangement_of(problem, policy, facts(problem).compute_units));
+      auto executable = std::make_unique<HipExecutable>(problem, policy, kernels_of<Target>(i),
+                                                        arrangement_of(problem, policy, facts(problem).compute_units));
       outcome.message = executable->load();
       if (!outcome.message.empty()) return nullptr;
       return executable;
@@ -220,10 +220,10 @@ extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilem
 #endif
   static const Backend* const backends[] = {
 #if defined(TILEMAMBA_HIP_CDNA)
-      &cdna,
+    &cdna,
 #endif
 #if defined(TILEMAMBA_HIP_RDNA)
-      &rdna,
+    &rdna,
 #endif
   };
   static const Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};

@@ -254,8 +254,7 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
   w.active = slice.channel + w.channel() < call.head_dim;
   const std::int64_t end = cut.unit_chunks;  // k-th from the last
   const auto tokens_of = [&](std::int64_t k) {
-    return k < end ? cut.tokens(sequence, (index + 1) * end - 1 - k)
-                   : Tokens{sequence.batch, sequence.first, 0, false};
+    return k < end ? cut.tokens(sequence, (index + 1) * end - 1 - k) : Tokens{sequence.batch, sequence.first, 0, false};
   };
   GroupChunk<W> group;
   HeadChunk<W> chunk;
@@ -282,7 +281,7 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
   fetch(0);
   weights(0, 0.0f);
   place(0);
-  for (std::int64_t k = 0; k < end; ++k) {
+  for (std::int64_t k = 0; k < end && kernels::reaches_back(segment.after); ++k) {
     M::meet();  // tiles and weights are there
     M::forget(w.lane);
     fetch(k + 1);

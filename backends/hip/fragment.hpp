@@ -27,11 +27,11 @@ struct Sum {
 
 /// A lane's part of an operand: 16-bit elements two a word, the first in the low half.
 template <class Target, DType type>
-struct Operand : Words<Target::operand * (type == DType::f32 ? 4 : 2) / 4> {};
+struct Operand : Words<Target::operand*(type == DType::f32 ? 4 : 2) / 4> {};
 
 /// A sum in the type of operands, its elements in the order of the sum's.
 template <class Target, DType type>
-struct Packed : Words<Target::sum * (type == DType::f32 ? 4 : 2) / 4> {};
+struct Packed : Words<Target::sum*(type == DType::f32 ? 4 : 2) / 4> {};
 
 template <class M, DType type>
 struct Fragments {
@@ -56,8 +56,8 @@ struct Fragments {
       if constexpr (size == 4) {
         fragment.r[k] = std::bit_cast<std::uint32_t>(f(k));
       } else {
-        fragment.r[k] =
-            M::template narrow<type>(f(2 * k)) | static_cast<std::uint32_t>(M::template narrow<type>(f(2 * k + 1))) << 16;
+        fragment.r[k] = M::template narrow<type>(f(2 * k)) |
+                        static_cast<std::uint32_t>(M::template narrow<type>(f(2 * k + 1))) << 16;
       }
     }
     return fragment;
@@ -73,7 +73,8 @@ struct Fragments {
         word = (word & exponent) == exponent ? 0u : word;
       } else {
         constexpr std::uint32_t high = exponent << 16;
-        word = ((word & exponent) == exponent ? 0u : word & 0xffffu) | ((word & high) == high ? 0u : word & 0xffff0000u);
+        word =
+            ((word & exponent) == exponent ? 0u : word & 0xffffu) | ((word & high) == high ? 0u : word & 0xffff0000u);
       }
     }
     return words;
@@ -117,8 +118,8 @@ struct Fragments {
     return sum;
   }
 
-  /// d += a b, by all lanes of a wave. Where the machine multiplies 16-bit types only, fp32 is three bf16 (8 bits of the
-  /// value each, and nothing is lost) and a product the six of their products that matter, the small ones first.
+  /// d += a b, by all lanes of a wave. Where the machine multiplies 16-bit types only, fp32 is three bf16 (8 bits of
+  /// the value each, and nothing is lost) and a product the six of their products that matter, the small ones first.
   static TILEMAMBA_FN void multiply(Sum& d, const Operand& a, const Operand& b) {
     if constexpr (type == DType::f32 && !Target::multiplies_fp32) {
       using Thirds = hip::Operand<Target, DType::bf16>;

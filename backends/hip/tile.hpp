@@ -51,16 +51,18 @@ struct Worker {
   static constexpr int own = q / 16 / owners;
 
   int wave, lane;
-  unsigned top;         ///< where the next tile begins in local memory
-  int first_column;     ///< of the state, of those that this block holds
-  unsigned exchange;    ///< where the parts of a sum meet
-  unsigned skip;        ///< where the D of this worker's channels lie, in local memory
-  bool active;          ///< this wave's channels exist
-  bool documents;       ///< there is a seq_idx
-  bool wide;            ///< y is fp32 and x is not
+  unsigned top;       ///< where the next tile begins in local memory
+  int first_column;   ///< of the state, of those that this block holds
+  unsigned exchange;  ///< where the parts of a sum meet
+  unsigned skip;      ///< where the D of this worker's channels lie, in local memory
+  bool active;        ///< this wave's channels exist
+  bool documents;     ///< there is a seq_idx
+  bool wide;          ///< y is fp32 and x is not
 
   template <class Axis>
-  static constexpr int extent = std::is_same_v<Axis, Q> ? q : std::is_same_v<Axis, P> ? p : n * parts;
+  static constexpr int extent = std::is_same_v<Axis, Q>   ? q
+                                : std::is_same_v<Axis, P> ? p
+                                                          : n* parts;
 
   TILEMAMBA_FN unsigned take(unsigned bytes) {
     const unsigned at = top;
@@ -390,15 +392,14 @@ struct Worker {
                         const State<P, N>& in) const {
     if (view.dtype == DType::f32) {
       auto* data = static_cast<float*>(view.data);
-      each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) {
-        M::write(data + at, in.block[j].r[r]);
-      });
+      each_element(view, batch, index, slice,
+                   [&](int j, int r, std::int64_t at) { M::write(data + at, in.block[j].r[r]); });
     } else {
       auto* data = static_cast<std::uint16_t*>(view.data);
       each_element(view, batch, index, slice, [&](int j, int r, std::int64_t at) {
         const float v = in.block[j].r[r];
-        M::write(data + at, view.dtype == DType::bf16 ? M::template narrow<DType::bf16>(v)
-                                                      : M::template narrow<DType::f16>(v));
+        M::write(data + at,
+                 view.dtype == DType::bf16 ? M::template narrow<DType::bf16>(v) : M::template narrow<DType::f16>(v));
       });
     }
   }
@@ -421,8 +422,7 @@ struct Worker {
       Words<4> v;
       TILEMAMBA_UNROLL
       for (int w = 0; w < 4; w += words) {
-        const auto piece =
-            M::template load<Words<words>>(in.offset(here, share.column) + static_cast<unsigned>(w) * 4);
+        const auto piece = M::template load<Words<words>>(in.offset(here, share.column) + static_cast<unsigned>(w) * 4);
         TILEMAMBA_UNROLL
         for (int k = 0; k < words; ++k) v.r[w + k] = piece.r[k];
       }
@@ -432,7 +432,8 @@ struct Worker {
       } else {
         TILEMAMBA_UNROLL
         for (int e = 0; e < S::each; ++e) {
-          if (e < wanted) M::write(its + e, static_cast<Stored>(v.r[e * element_size / 4] >> (e * element_size % 4 * 8)));
+          if (e < wanted)
+            M::write(its + e, static_cast<Stored>(v.r[e * element_size / 4] >> (e * element_size % 4 * 8)));
         }
       }
     }
@@ -511,8 +512,8 @@ struct Worker {
     for (int k = 0; k < q / 16; ++k) {
       M::in_order();
       const Fragment its = load_columns(x, k * 16, channel(), lane);
-      out.block[k] = F::template made_of<Fragment>(
-          [&](int e) { return f(F::element(its, e), k * 16 + Target::inner(lane, e)); });
+      out.block[k] =
+          F::template made_of<Fragment>([&](int e) { return f(F::element(its, e), k * 16 + Target::inner(lane, e)); });
     }
   }
   template <unsigned use, unsigned uses, class G>
@@ -729,8 +730,7 @@ struct Worker {
       TILEMAMBA_UNROLL
       for (int k = 0; k < q / 16; ++k) {
         if (k * 16 > first_row() + i * 16) break;
-        F::multiply(y.target.block[i], x.block[k],
-                                   load_rows(decayed, first_row() + i * 16, k * 16, lane));
+        F::multiply(y.target.block[i], x.block[k], load_rows(decayed, first_row() + i * 16, k * 16, lane));
       }
     }
     return {};
@@ -745,8 +745,7 @@ struct Worker {
       TILEMAMBA_UNROLL
       for (int j = 0; j < n / 16; ++j) {
         M::in_order();
-        F::multiply(S.target.block[j], load_columns(B, k * 16, part() * n + j * 16, lane),
-                                   weighted.block[k]);
+        F::multiply(S.target.block[j], load_columns(B, k * 16, part() * n + j * 16, lane), weighted.block[k]);
       }
     }
     return {};
@@ -760,8 +759,8 @@ struct Worker {
   TILEMAMBA_FN unsigned given(int giver, int i, int r) const {
     const int index = owners == parts && i >= giver * own ? i - own : i;
     const int its_wave = worker() * head_waves + giver * channel_blocks + head_wave() % channel_blocks;
-    return exchange + static_cast<unsigned>(
-                          (((its_wave * given_blocks + index) * Target::sum + r) * Target::wave + lane) * 4);
+    return exchange +
+           static_cast<unsigned>((((its_wave * given_blocks + index) * Target::sum + r) * Target::wave + lane) * 4);
   }
   /// Keeps this wave's rows in y and hands the others to their owners.
   TILEMAMBA_FN void give_parts(Accumulator<Q, P>& y, const Block (&sum)[q / 16]) const {

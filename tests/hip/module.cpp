@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HIP backend's text on the machine that the host plays, as two backends for tests: what a device would run, down to
-// the lanes, under every test that a backend must pass.
+// The HIP backend's text on the machine that the host plays, as two backends for tests: what a device would run, down
+// to the lanes, under every test that a backend must pass.
 #include <cstdlib>
 #include <exception>
 #include <iterator>
@@ -50,7 +50,8 @@ template <class Target>
 class StandInExecutable : public Executable {
  public:
   StandInExecutable(const Problem& problem, std::size_t policy) : problem_(problem), policy_(policy) {}
-  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void*) const noexcept override try {
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    if (stream != nullptr) return {ErrorCode::invalid_argument, "it has no streams: pass a null stream"};
     const hip::Policy& policy = hip::policies_of<Target>[policy_];
     const kernels::Arrangement arrangement = hip::arrangement_of(problem_, policy, compute_units);
     return {ErrorCode::backend_failure,
@@ -78,8 +79,8 @@ class StandInBackend : public Backend {
     for (const hip::Policy& policy : hip::policies_of<Target>) {
       if (policy.x != problem.x) continue;
       const kernels::WorkspaceLayout layout(problem, hip::arrangement_of(problem, policy, compute_units));
-      result.push_back({policy.schedule, policy.name, hip::suits(policy, problem) ? "" : "its state is too narrow",
-                        layout.bytes});
+      result.push_back(
+          {policy.schedule, policy.name, hip::suits(policy, problem) ? "" : "its state is too narrow", layout.bytes});
     }
     return result;
   }
@@ -107,8 +108,8 @@ class StandInBackend : public Backend {
 
 extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilemamba_backend_module() {
   using namespace tilemamba;
-  static const test::StandInBackend<hip::Cdna> cdna("stand-in-cdna");
-  static const test::StandInBackend<hip::Rdna> rdna("stand-in-rdna");
+  static const test::StandInBackend<hip::Cdna> cdna("lanes-cdna");
+  static const test::StandInBackend<hip::Rdna> rdna("lanes-rdna");
   static const Backend* const backends[] = {&cdna, &rdna};
   static const Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};
   return &module;
