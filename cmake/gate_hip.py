@@ -49,14 +49,16 @@ def main(module, objdump, readelf):
             pathlib.Path(file).write_bytes(code)
             facts, kernel = {}, None
             for line in run(readelf, "--notes", file).splitlines():
+                if line.startswith("  - ."):  # the first key of a kernel; those of its arguments are further in
+                    kernel = {}
                 if match := re.match(r"\s*(?:- )?\.(\w+):\s+(\S+)", line):
                     key, value = match.groups()
-                    if line.lstrip().startswith("- .a"):  # the first key of a kernel
-                        kernel = {}
                     if kernel is not None:
                         kernel[key] = value
                         if key == "symbol":
                             facts[value.removesuffix(".kd")] = kernel
+            if not facts:
+                faults.append(f"{architecture}: a code object without kernels")
             instructions, name = collections.defaultdict(collections.Counter), None
             for line in run(objdump, "-d", "--no-show-raw-insn", file).splitlines():
                 if match := re.match(r"[0-9a-f]+ <(\w+)>:", line):
@@ -66,8 +68,7 @@ def main(module, objdump, readelf):
             for symbol, its in facts.items():
                 what = re.search(r"(tabulate|fused_kernel|sum_segments_kernel)", symbol)
                 what = what.group() if what else symbol
-                tiling = "x".join(re.findall(r"ELi(\d+)|TilingE?Li(\d+)|Li(\d+)E", symbol) and
-                                  re.findall(r"Li(\d+)E", symbol))
+                tiling = "x".join(re.findall(r"Li(\d+)E", symbol))
                 used = instructions[symbol]
                 count = lambda start: sum(n for op, n in used.items() if op.startswith(start))
                 matrix = next(word for start, word in MATRIX.items() if architecture.startswith(start))
