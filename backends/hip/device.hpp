@@ -24,6 +24,13 @@ extern __shared__ __align__(16) unsigned char local_memory[];
 template <class Target_>
 struct Device {
   using Target = Target_;
+  /// gfx90a takes subnormal halves in products as zeros (PyTorch's notes on numerical
+  /// accuracy tell of it): fp16 is then multiplied in two parts of bf16.
+#if defined(__gfx90a__)
+  static constexpr bool multiplies_subnormal_halves = false;
+#else
+  static constexpr bool multiplies_subnormal_halves = true;
+#endif
 
   static TILEMAMBA_DEVICE int lane() { return static_cast<int>(threadIdx.x) % Target::wave; }
   /// Known to the compiler to be the same for all lanes.

@@ -118,35 +118,43 @@ struct Fragments {
     return sum;
   }
 
-  /// d += a b, by all lanes of a wave. Where the machine multiplies 16-bit types only, fp32 is three bf16 (8 bits of
-  /// the value each, and nothing is lost) and a product the six of their products that matter, the small ones first.
+  /// Parts of bf16 that an operand must be cut into to be multiplied; 1: none. Where the machine multiplies 16-bit
+  /// types only, fp32 is three (8 bits of the value each, and nothing is lost). Where it takes subnormal halves as
+  /// zeros, fp16 is two.
+  static constexpr int parts = type == DType::f32 && !Target::multiplies_fp32          ? 3
+                               : type == DType::f16 && !M::multiplies_subnormal_halves ? 2
+                                                                                       : 1;
+  /// d += a b, by all lanes of a wave; of parts the products that matter, the small ones first.
   static TILEMAMBA_FN void multiply(Sum& d, const Operand& a, const Operand& b) {
-    if constexpr (type == DType::f32 && !Target::multiplies_fp32) {
-      using Thirds = hip::Operand<Target, DType::bf16>;
-      Thirds a_parts[3], b_parts[3];
+    if constexpr (parts > 1) {
+      hip::Operand<Target, DType::bf16> a_parts[parts], b_parts[parts];
       split(a_parts, a);
       split(b_parts, b);
       TILEMAMBA_UNROLL
       for (int place = 2; place >= 0; --place) {
         TILEMAMBA_UNROLL
-        for (int i = 0; i <= place; ++i) M::template multiply<DType::bf16>(d, a_parts[i], b_parts[place - i]);
+        for (int i = 0; i < parts; ++i) {
+          if (i <= place && place - i < parts) M::template multiply<DType::bf16>(d, a_parts[i], b_parts[place - i]);
+        }
       }
     } else {
       M::template multiply<type>(d, a, b);
     }
   }
-  template <class Third>
-  static TILEMAMBA_FN void split(Third (&parts)[3], const Operand& operand) {
+  template <class Part>
+  static TILEMAMBA_FN void split(Part (&of)[parts], const Operand& operand) {
     TILEMAMBA_UNROLL
-    for (int k = 0; k < static_cast<int>(sizeof(Third) / 4); ++k) {
-      std::uint32_t left[2] = {operand.r[2 * k], operand.r[2 * k + 1]};
+    for (int k = 0; k < static_cast<int>(sizeof(Part) / 4); ++k) {
+      float left[2] = {element(operand, 2 * k), element(operand, 2 * k + 1)};
       TILEMAMBA_UNROLL
-      for (Third& part : parts) {
-        part.r[k] = left[0] >> 16 | (left[1] & 0xffff0000u);
+      for (Part& part : of) {
+        std::uint32_t leading[2];
         TILEMAMBA_UNROLL
-        for (std::uint32_t& word : left) {
-          word = std::bit_cast<std::uint32_t>(std::bit_cast<float>(word) - std::bit_cast<float>(word & 0xffff0000u));
+        for (int h = 0; h < 2; ++h) {
+          leading[h] = std::bit_cast<std::uint32_t>(left[h]) & 0xffff0000u;
+          left[h] -= std::bit_cast<float>(leading[h]);
         }
+        part.r[k] = leading[0] >> 16 | leading[1];
       }
     }
   }

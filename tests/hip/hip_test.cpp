@@ -216,6 +216,51 @@ TEST(HipTiles, AreRightOnEveryTargetAndType) {
   EXPECT_EQ((wrong_tiles<StandIn<Rdna>, DType::f32>()), "");
 }
 
+/// Takes subnormal halves as zeros, as gfx90a does; `knows`: and says so.
+template <bool knows>
+struct FlushesHalves : StandIn<Cdna> {
+  static constexpr bool multiplies_subnormal_halves = !knows;
+  template <DType type>
+  static void multiply(hip::Sum<Cdna>& d, hip::Operand<Cdna, type> a, hip::Operand<Cdna, type> b) {
+    if constexpr (type == DType::f16) {
+      for (auto* operand : {&a, &b}) {
+        for (std::uint32_t& word : operand->r) {
+          if ((word & 0x7c00u) == 0) word &= 0xffff0000u;
+          if ((word & 0x7c000000u) == 0) word &= 0xffffu;
+        }
+      }
+    }
+    StandIn<Cdna>::multiply<type>(d, a, b);
+  }
+};
+/// A product of halves of all sizes, the subnormal ones included: exact, since there are so few bits.
+template <class M>
+bool multiplies_all_halves() {
+  using F = hip::Fragments<M, DType::f16>;
+  bool right = true;
+  const std::string fault = lanes::run({1, 64, 64, 0}, [&] {
+    const int lane = M::lane();
+    // a_ik = k == 3 ? (8 i + 5) 2^-24 : 0 and b_kj = 1 + j / 1024
+    const auto a = F::template made_of<typename F::Operand>([&](int e) {
+      return Cdna::inner(lane, e) == 3 ? std::ldexp(static_cast<float>(8 * Cdna::line(lane) + 5), -24) : 0.0f;
+    });
+    const auto b = F::template made_of<typename F::Operand>(
+        [&](int) { return 1.0f + static_cast<float>(Cdna::line(lane)) / 1024; });
+    typename F::Sum sum = {};
+    F::multiply(sum, a, b);
+    for (int r = 0; r < Cdna::sum; ++r) {
+      const float small = std::ldexp(static_cast<float>(8 * Cdna::row(lane, r) + 5), -24);
+      right = right && sum.r[r] == small * (1.0f + static_cast<float>(Cdna::line(lane)) / 1024);
+    }
+  });
+  return right && fault.empty();
+}
+TEST(HipTiles, SubnormalHalves) {
+  EXPECT_TRUE(multiplies_all_halves<StandIn<Cdna>>());
+  EXPECT_TRUE(multiplies_all_halves<FlushesHalves<true>>());
+  EXPECT_FALSE(multiplies_all_halves<FlushesHalves<false>>());
+}
+
 // ------------------------------------------------------------------------------------------------------ whole calls
 
 /// "" or what was wrong with a call of several chunks, segments and heads.

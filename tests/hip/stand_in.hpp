@@ -39,6 +39,7 @@ void perform(const Instruction& its, DType type, const std::vector<const std::ui
 template <class Target_>
 struct StandIn {
   using Target = Target_;
+  static constexpr bool multiplies_subnormal_halves = true;
 
   static int lane() { return lanes::lane(); }
   static int wave() { return lanes::wave(); }
