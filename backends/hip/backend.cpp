@@ -34,12 +34,14 @@ class HipExecutable : public Executable {
   [[nodiscard]] std::string load() const {
     const Current current(problem_.device.index);
     if (current.failure() != hipSuccess) return in_words(current.failure(), "making the device current");
+    // As much as there is: other problems' plans share the kernels and may need more than this one.
+    const unsigned most = machine().devices[static_cast<std::size_t>(problem_.device.index)].most_local_memory;
     for (const Kernel& kernel : {tabulate_kernel(), kernels_.sum_segments, kernels_.fused}) {
       hipFuncAttributes attributes{};
       hipError_t error = hipFuncGetAttributes(&attributes, kernel.function);
       if (error == hipSuccess) {
-        error = hipFuncSetAttribute(kernel.function, hipFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(kernel.shape.bytes(problem_)));
+        error =
+            hipFuncSetAttribute(kernel.function, hipFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
       }
       (void)hipGetLastError();
       if (error != hipSuccess) return in_words(error, "loading a kernel");
@@ -159,6 +161,10 @@ class HipBackend : public Backend {
   [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
                                  std::size_t bytes) const noexcept override {
     return copy(device, to, from, bytes, hipMemcpyDeviceToHost);
+  }
+  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device&, Calls, Outcome& outcome) const override {
+    outcome = {ErrorCode::unsupported, "times on AMD GPUs are not measured yet"};
+    return nullptr;
   }
   [[nodiscard]] bool proven() const noexcept override { return false; }
 

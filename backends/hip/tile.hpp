@@ -680,6 +680,9 @@ struct Worker {
     });
   }
 
+  /// Where waves share the columns, y has been summed when its first product was waited for.
+  TILEMAMBA_FN void sum_columns(Accumulator<Q, P>&) const {}
+
   // --------------------------------------------------------------------------------------------------------- products
   template <class... Later>
   TILEMAMBA_FN void wait(const Token& token, const Later&...) const {
