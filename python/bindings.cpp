@@ -73,7 +73,8 @@ struct ExchangeFunctions {
   std::uint32_t major, minor;
   const ExchangeFunctions* previous;  ///< of an older major version
   int (*allocate)(const nb::dlpack::dltensor* like, ManagedTensor** made, void* context, SayWhy say_why);
-  void *managed_from_object, *managed_to_object;
+  void* managed_from_object;
+  int (*to_object)(ManagedTensor* given, void** object);      ///< not 0: a Python error is set
   int (*borrow)(void* object, nb::dlpack::dltensor* tensor);  ///< not 0: a Python error is set
   int (*current_stream)(int device_type, std::int32_t device, void** stream);
 };
@@ -138,13 +139,56 @@ class Arrays {
   /// Memory on the device of `like`, for work on the current stream. Null: the framework has none to give.
   void* workspace(std::size_t bytes, const nb::object& like, const Device& device, const nb::object& framework) {
     auto count = static_cast<std::int64_t>((bytes + 3) / 4);
-    if (device.kind == DeviceKind::cpu || !is_torch(like) || torch_->functions == nullptr ||
-        torch_->functions->allocate == nullptr) {
+    if (device.kind == DeviceKind::cpu || !can_allocate(like)) {
       made_ = framework.attr("workspace")(like, count);
       return made_.is_none() ? nullptr : read("the workspace", made_, true).data;
     }
-    const nb::dlpack::dltensor wanted{
-        nullptr, {dlpack_kind(device), device.index}, 1, nb::dtype<std::int32_t>(), &count, nullptr, 0};
+    memory_ = allocate("a workspace", device, nb::dtype<std::int32_t>(), 1, &count);
+    return static_cast<std::byte*>(memory_->tensor.data) + memory_->tensor.byte_offset;
+  }
+
+  /// A new array on the device of `like`. @param dtype a name or the framework's own; None: as `like`.
+  nb::object make(const char* name, const nb::object& like, const Tensor& its, const nb::object& dtype,
+                  std::array<std::int64_t, 4> shape, const nb::object& framework) {
+    const NamedDType* const known = can_allocate(like) ? known_dtype(dtype, its.dtype) : nullptr;
+    if (known == nullptr || its.rank != 4) {
+      return dtype.is_none()
+                 ? framework.attr("empty_like")(like)
+                 : framework.attr("empty")(nb::make_tuple(shape[0], shape[1], shape[2], shape[3]), dtype, like);
+    }
+    const nb::dlpack::dtype type{static_cast<std::uint8_t>(known->code), static_cast<std::uint8_t>(known->bits), 1};
+    Memory memory = allocate(name, its.device, type, 4, shape.data());
+    void* object = nullptr;
+    if (torch_->functions->to_object(memory.get(), &object) != 0) throw nb::python_error();
+    (void)memory.release();  // the object's now
+    return nb::steal(static_cast<PyObject*>(object));
+  }
+
+ private:
+  struct Release {
+    void operator()(ManagedTensor* managed) const {
+      if (managed->release != nullptr) managed->release(managed);
+    }
+  };
+  using Memory = std::unique_ptr<ManagedTensor, Release>;
+
+  static int dlpack_kind(const Device& device) {
+    switch (device.kind) {
+      case DeviceKind::hip:
+        return nb::device::rocm::value;
+      case DeviceKind::cuda:
+        return nb::device::cuda::value;
+      default:
+        return nb::device::cpu::value;
+    }
+  }
+  [[nodiscard]] bool can_allocate(const nb::object& like) const {
+    return is_torch(like) && torch_->functions != nullptr && torch_->functions->allocate != nullptr &&
+           torch_->functions->to_object != nullptr;
+  }
+  [[nodiscard]] Memory allocate(const char* name, const Device& device, nb::dlpack::dtype dtype, int rank,
+                                std::int64_t* shape) const {
+    const nb::dlpack::dltensor wanted{nullptr, {dlpack_kind(device), device.index}, rank, dtype, shape, nullptr, 0};
     std::string why;
     const auto say_why = [](void* context, const char*, const char* message) {
       *static_cast<std::string*>(context) = message;
@@ -152,15 +196,22 @@ class Arrays {
     ManagedTensor* made = nullptr;
     if (torch_->functions->allocate(&wanted, &made, &why, say_why) != 0) {
       PyErr_Clear();
-      throw Error(ErrorCode::out_of_memory, "a workspace of " + std::to_string(bytes) + " bytes: " + why);
+      std::int64_t bytes = dtype.bits / 8;
+      for (int d = 0; d < rank; ++d) bytes *= shape[d];
+      throw Error(ErrorCode::out_of_memory, std::string(name) + " of " + std::to_string(bytes) + " bytes: " + why);
     }
-    memory_.reset(made);
-    return static_cast<std::byte*>(made->tensor.data) + made->tensor.byte_offset;
+    return Memory(made);
   }
-
- private:
-  static int dlpack_kind(const Device& device) {
-    return device.kind == DeviceKind::hip ? nb::device::rocm::value : nb::device::cuda::value;
+  /// Null: a stranger. @param same what None stands for
+  [[nodiscard]] const NamedDType* known_dtype(const nb::object& dtype, DType same) const {
+    for (std::size_t i = 0; i < dtypes.size(); ++i) {
+      const bool is_it = dtype.is_none()
+                             ? dtypes[i].dtype == same
+                             : dtype.is(torch_->dtype_of[i]) ||
+                                   (nb::isinstance<nb::str>(dtype) && nb::cast<std::string>(dtype) == dtypes[i].name);
+      if (is_it) return &dtypes[i];
+    }
+    return nullptr;
   }
   [[nodiscard]] bool is_torch(const nb::object& object) const {
     return torch_ != nullptr &&
@@ -254,30 +305,27 @@ class Arrays {
     return tensor;
   }
 
-  struct Release {
-    void operator()(ManagedTensor* managed) const {
-      if (managed->release != nullptr) managed->release(managed);
-    }
-  };
-
   const Torch* const torch_ = torch();
   std::vector<nb::ndarray<nb::ro>> keep_;
-  std::unique_ptr<ManagedTensor, Release> memory_;
+  Memory memory_;
   nb::object made_;
 };
 
 // ------------------------------------------------------------------------------------------------------------- calls
 
+/// @param y None: a new array as x.
+/// @param final_states None or False: not asked for; True: a new array of `state_dtype`.
 /// @param stream None: the current one.
 /// @param framework of x, one of python/tilemamba/_frameworks.py.
 /// @param check_values also those of cu_seqlens in a device's memory.
-void call(const nb::object& x, const nb::object& dt, const nb::object& A, const nb::object& B, const nb::object& C,
-          const nb::object& D, const nb::object& z, const nb::object& dt_bias, const nb::object& initial_states,
-          const nb::object& seq_idx, const nb::object& cu_seqlens, const nb::object& y, const nb::object& final_states,
-          const nb::object& chunk_states, bool dt_softplus, float dt_min, float dt_max, std::int64_t chunk_size,
-          std::int64_t chunk_states_every, bool batch_invariant, bool allow_tf32, const std::string& backend,
-          const std::string& schedule, const std::string& policy, const nb::object& stream, const nb::object& framework,
-          bool check_values) {
+/// @returns y and the final states, or None.
+nb::tuple call(const nb::object& x, const nb::object& dt, const nb::object& A, const nb::object& B, const nb::object& C,
+               const nb::object& D, const nb::object& z, const nb::object& dt_bias, const nb::object& initial_states,
+               const nb::object& seq_idx, const nb::object& cu_seqlens, nb::object y, nb::object final_states,
+               const nb::object& state_dtype, const nb::object& chunk_states, bool dt_softplus, float dt_min,
+               float dt_max, std::int64_t chunk_size, std::int64_t chunk_states_every, bool batch_invariant,
+               bool allow_tf32, const std::string& backend, const std::string& schedule, const std::string& policy,
+               const nb::object& stream, const nb::object& framework, bool check_values) {
   Arrays arrays;
   Arguments a;
   const auto optional = [&](const char* name, const nb::object& object, auto& to, bool is_output = false) {
@@ -294,6 +342,16 @@ void call(const nb::object& x, const nb::object& dt, const nb::object& A, const 
   optional("initial_states", initial_states, a.initial_states);
   optional("seq_idx", seq_idx, a.seq_idx);
   optional("cu_seqlens", cu_seqlens, a.cu_seqlens);
+  if (y.is_none()) {
+    const auto& shape = a.x.shape;
+    y = arrays.make("y", x, a.x, nb::none(), {shape[0], shape[1], shape[2], shape[3]}, framework);
+  }
+  if (final_states.ptr() == Py_False) final_states = nb::none();
+  if (final_states.ptr() == Py_True) {
+    const std::int64_t sequences = a.cu_seqlens ? std::max<std::int64_t>(a.cu_seqlens->shape[0] - 1, 0) : a.x.shape[0];
+    final_states = arrays.make("final_states", x, a.x, state_dtype,
+                               {sequences, a.x.shape[2], a.x.shape[3], a.B.shape[3]}, framework);
+  }
   a.y = arrays.read("y", y, true);
   optional("final_states", final_states, a.final_states, true);
   optional("chunk_states", chunk_states, a.chunk_states, true);
@@ -314,13 +372,16 @@ void call(const nb::object& x, const nb::object& dt, const nb::object& A, const 
     workspace = arrays.workspace(plan->workspace_bytes(), x, a.x.device, framework);
     if (workspace == nullptr) plan.reset();  // the library finds it
   }
-  const nb::gil_scoped_release others_may_run;
-  if (check_values) validate(a, options);
-  if (plan) {
-    plan->execute(a, workspace, plan->workspace_bytes(), on_stream);
-  } else {
-    scan(a, options, choice, on_stream);
+  {
+    const nb::gil_scoped_release others_may_run;
+    if (check_values) validate(a, options);
+    if (plan) {
+      plan->execute(a, workspace, plan->workspace_bytes(), on_stream);
+    } else {
+      scan(a, options, choice, on_stream);
+    }
   }
+  return nb::make_tuple(std::move(y), std::move(final_states));
 }
 
 /// (name, family, can_run, reason, devices) of each.
@@ -361,8 +422,8 @@ NB_MODULE(_core, module) {
   module.def("version", [] { return std::string(version()); });
   module.def("backends", list_backends);
   module.def("call", call, "x"_a, "dt"_a, "A"_a, "B"_a, "C"_a, "D"_a.none(), "z"_a.none(), "dt_bias"_a.none(),
-             "initial_states"_a.none(), "seq_idx"_a.none(), "cu_seqlens"_a.none(), "y"_a, "final_states"_a.none(),
-             "chunk_states"_a.none(), "dt_softplus"_a, "dt_min"_a, "dt_max"_a, "chunk_size"_a, "chunk_states_every"_a,
-             "batch_invariant"_a, "allow_tf32"_a, "backend"_a, "schedule"_a, "policy"_a, "stream"_a.none(),
-             "framework"_a, "check_values"_a);
+             "initial_states"_a.none(), "seq_idx"_a.none(), "cu_seqlens"_a.none(), "y"_a.none(),
+             "final_states"_a.none(), "state_dtype"_a.none(), "chunk_states"_a.none(), "dt_softplus"_a, "dt_min"_a,
+             "dt_max"_a, "chunk_size"_a, "chunk_states_every"_a, "batch_invariant"_a, "allow_tf32"_a, "backend"_a,
+             "schedule"_a, "policy"_a, "stream"_a.none(), "framework"_a, "check_values"_a);
 }

@@ -132,13 +132,6 @@ def scan(
     """
     framework = _frameworks.of(x)
     framework.check((x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens), (y, final_states, chunk_states))
-    if y is None:
-        y = framework.empty_like(x)
-    if final_states is True:
-        sequences = _extent(x, 0) if cu_seqlens is None else max(_extent(cu_seqlens, 0) - 1, 0)
-        final_states = framework.empty((sequences, *x.shape[2:], _extent(B, 3)), state_dtype, x)
-    elif final_states is False:
-        final_states = None
     if chunk_states is None and chunk_states_every > 0:
         if cu_seqlens is None:
             count: tuple[int, ...] = (_extent(x, 0), _extent(x, 1) // chunk_states_every)
@@ -146,7 +139,7 @@ def scan(
             starts = framework.values(cu_seqlens)
             count = (sum(max(end - start, 0) // chunk_states_every for start, end in zip(starts, starts[1:])),)
         chunk_states = framework.empty((*count, *x.shape[2:], _extent(B, 3)), state_dtype, x)
-    _core.call(
+    y, final_states = _core.call(
         x,
         dt,
         A,
@@ -160,6 +153,7 @@ def scan(
         cu_seqlens,
         y,
         final_states,
+        state_dtype,
         chunk_states,
         dt_softplus,
         dt_limit[0],

@@ -22,55 +22,60 @@ _library.define(
 )
 
 
-def _outputs(x, B, cu_seqlens, final_states, state_dtype):
-    """y, and the final states or, where they are not asked for, an empty tensor: an operator's results are all there."""
-    states_shape: tuple[int, ...] = (0,)
-    batch, tokens, heads, head_dim = x.shape
-    if final_states:
-        sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        states_shape = (sequences, heads, head_dim, B.shape[3])
-    return x.new_empty((batch, tokens, heads, head_dim)), x.new_empty(states_shape, dtype=state_dtype or torch.float32)
-
-
 def _run(
     x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
     dt_softplus, dt_min, dt_max, chunk_size, final_states, state_dtype,
 ):  # fmt: skip
-    y, states = _outputs(x, B, cu_seqlens, final_states, state_dtype)
-    _core.call(
-        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens, y, states if final_states else None, None,
+    """y, and the final states or None."""
+    return _core.call(
+        x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens, None, final_states, state_dtype or torch.float32, None,
         dt_softplus, dt_min, dt_max, chunk_size, 0, False, False, "", "automatic", "",
         None, _framework, False,
     )  # fmt: skip
-    return y, states
+
+
+def _operator(x, *others):
+    """An operator's results are all there: an empty tensor for states that are not asked for."""
+    y, states = _run(x, *others)
+    return y, x.new_empty((0,), dtype=others[-1] or torch.float32) if states is None else states
 
 
 def _fake(
     x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens,
     dt_softplus, dt_min, dt_max, chunk_size, final_states, state_dtype,
 ):  # fmt: skip
-    return _outputs(x, B, cu_seqlens, final_states, state_dtype)
+    batch, tokens, heads, head_dim = x.shape
+    states_shape: tuple[int, ...] = (0,)
+    if final_states:
+        sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        states_shape = (sequences, heads, head_dim, B.shape[3])
+    return x.new_empty((batch, tokens, heads, head_dim)), x.new_empty(states_shape, dtype=state_dtype or torch.float32)
 
 
 def _no_backward(context, *gradients):
     raise NotImplementedError("the backward of tilemamba's scan does not exist yet; call the forward under torch.no_grad()")
 
 
-_library.impl("scan", _run, "CPU")
-_library.impl("scan", _run, "CUDA")
+_library.impl("scan", _operator, "CPU")
+_library.impl("scan", _operator, "CUDA")
 torch.library.register_fake("tilemamba::scan", _fake, lib=_library)
 torch.library.register_autograd("tilemamba::scan", _no_backward, lib=_library)
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def _observed(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether somebody would miss the operator: a compiler or a tracer, autograd, a mode or a subclass of tensors."""
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN or gradients and tensor.requires_grad):
+            return True
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._get_tracing_state() is not None
-        or any(tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
-        or (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors))
     )
 
 
