@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of others on the shapes of a result file of a GPU, on the same inputs, as a run of results_file.py's format.
 
-peers.py RESULTS.json -o PEERS.json [--repetitions 5]
+peers.py RESULTS.json -o PEERS.json [--repetitions 5] [--cutile]
 
 mamba_ssm: its mamba_chunk_scan_combined, if mamba_ssm.ops.triton can be imported. Its kernels are not autotuned here, which takes
 minutes and varies: CONFIGS, below, are the ones found once on an H200, each with the faster of the two chunk sizes that models use.
-Shapes that are not there are autotuned. Times are of replayed CUDA graphs, on copies of the tensors that take turns, as in
+Shapes that are not there are autotuned.
+cutile: TileGym's three kernels, if the packages tilegym and cuda-tile and CUDA's tileiras are there, on the shapes of the published
+grid. Each shape and T is searched anew, which takes minutes: only with --cutile.
+Times are of replayed CUDA graphs, on copies of the tensors that take turns, as in
 tilemamba_bench. Each answer is compared with the recurrence in double on the channels that tilemamba_bench samples.
 
 Exit code: 0; 2 for a file that is none; 77 if there is no PyTorch.
@@ -17,6 +20,7 @@ and, if the Python package is there, of tilemamba's.
 import argparse
 import datetime
 import importlib
+import itertools
 import json
 import math
 import re
@@ -242,6 +246,9 @@ class MambaSsm:
                 kernel.configs = [triton.Config(dict(zip(keys, blocks)), num_warps=warps, num_stages=stages)]
         return chunk
 
+    def takes(self, set_name, shape):
+        return True
+
     def run(self, call, chunk):
         """y, the last states"""
         options = {name: call[name] for name in ("D", "initial_states", "cu_seqlens", "seq_idx") if name in call}
@@ -249,6 +256,24 @@ class MambaSsm:
         y, states = self.function(*(call[name] for name in ("x", "dt", "A", "B", "C")), chunk, **options,
                                   return_final_states=not packed, return_varlen_states=packed)
         return y, states
+
+
+class CuTile:
+    name = "cutile"
+
+    def __init__(self):
+        self.function = importlib.import_module("tilegym.ops.cutile.mamba2").mamba2_chunk_forward
+
+    def takes(self, set_name, shape):
+        return set_name == "grid" and shape.dtype == "bf16"
+
+    def prepare(self, shape):
+        """@return the chunk size"""
+        return 64  # its own default
+
+    def run(self, call, chunk):
+        """y, the last states"""
+        return self.function(*(call[name] for name in ("x", "A", "B", "C", "D", "dt", "initial_states")), chunk_size=chunk)
 
 
 def compile_at_once(shapes):
@@ -277,28 +302,38 @@ def roofs(repetitions):
                             **{"GFLOP/s": lambda us: 2e-3 * n**3 / us})
 
 
-def profiles(peer, shape, call, chunk):
-    name = f"{shape.dtype} {shape.sizes}"
-    found = [{"shape": name, "of": peer.name, "us": kernel_times(lambda: peer.run(call, chunk))}]
+def profiles(of, shape, run):
+    return [{"shape": f"{shape.dtype} {shape.sizes}", "of": of, "us": kernel_times(run)}]
+
+
+def profiles_of_ours(shapes):
     try:
         import tilemamba
     except ImportError:
-        return found
-    call = {name: tensor for name, tensor in call.items() if name != "seq_idx"}
-    return found + [{"shape": name, "of": "tilemamba", "us": kernel_times(lambda: tilemamba.scan(**call, final_states=True))}]
+        return []
+    found = []
+    for set_name, shape in shapes:
+        if shape.sizes in PROFILED and set_name != "slow":
+            call = inputs_of(shape, False)
+            found += profiles("tilemamba", shape, lambda call=call: tilemamba.scan(**call, final_states=True))
+    return found
 
 
-def measure(path, repetitions):
+def measure(path, repetitions, cutile):
     measured = table.load(path)
     shapes = list(dict.fromkeys((place.set, shape) for place, shapes in measured.places.items() for shape in shapes if not place.threads))
-    rows, kernels = roofs(repetitions), []
-    try:
-        peer = MambaSsm()
-    except ImportError as error:
-        print(f"peers.py: mamba_ssm is not there: {error}", file=sys.stderr)
-        return rows, kernels
-    compile_at_once([shape for _, shape in shapes])
-    for set_name, shape in shapes:
+    rows, kernels = roofs(repetitions), profiles_of_ours(shapes)
+    peers = []
+    for kind in [MambaSsm] + [CuTile] * cutile:
+        try:
+            peers.append(kind())
+        except ImportError as error:
+            print(f"peers.py: {kind.name} is not there: {error}", file=sys.stderr)
+    if any(isinstance(peer, MambaSsm) for peer in peers):
+        compile_at_once([shape for _, shape in shapes])
+    for peer, (set_name, shape) in itertools.product(peers, shapes):
+        if not peer.takes(set_name, shape):
+            continue
         call = inputs_of(shape, set_name == "slow")
         chunk = peer.prepare(shape)
         with torch.no_grad():
@@ -307,7 +342,7 @@ def measure(path, repetitions):
                 print(f"peers.py: {peer.name} is wrong on {set_name} {shape}: {errors}", file=sys.stderr)
             times = microseconds([lambda copy=copy: peer.run(copy, chunk) for copy in copies_of(call)], repetitions)
             if shape.sizes in PROFILED and set_name != "slow":
-                kernels += profiles(peer, shape, call, chunk)
+                kernels += profiles(peer.name, shape, lambda: peer.run(call, chunk))
         parts = [set_name, peer.name, "peer", shape.dtype, shape.model, shape.sizes.replace(" ", ":", 1)]
         name = "/".join(filter(None, parts[:5])) + "/" + "/".join(re.findall(r"\w \d+", shape.sizes)).replace(" ", ":")
         result = next(iter(next(by_shape[shape] for place, by_shape in measured.places.items()
@@ -324,6 +359,7 @@ def main():
     parser.add_argument("results", nargs="?")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--cutile", action="store_true", help="also TileGym's kernels")
     parser.add_argument("--compile", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.compile:
@@ -335,7 +371,7 @@ def main():
     if not arguments.results or not arguments.output:
         parser.error("RESULTS.json and -o PEERS.json are needed")
     try:
-        rows, kernels = measure(arguments.results, arguments.repetitions)
+        rows, kernels = measure(arguments.results, arguments.repetitions, arguments.cutile)
     except results_file.BadFile as error:
         print(f"peers.py: {error}", file=sys.stderr)
         return 2
