@@ -25,6 +25,7 @@ std::vector<BackendRow> backend_table() {
       {"hip-rdna", "hip", "tilemamba_backend_hip.so"},
       {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},
+      {"kokkos-cuda", "kokkos", "tilemamba_backend_kokkos_cuda.so"},
   };
 }
 

@@ -11,10 +11,10 @@
 
 namespace tilemamba::kokkos {
 
-/// Threads of a team, and the level of scratch memory that holds its tiles.
+/// Threads of a team, each of so many lanes (which share a row), and the level of scratch memory that holds its tiles.
 template <class Space>
 struct TeamShape {
-  static constexpr int threads = Worker<Space>::on_host ? 1 : 128;
+  static constexpr int threads = Worker<Space>::on_host ? 1 : 8, lanes = Worker<Space>::on_host ? 1 : 32;
   static constexpr int level = Worker<Space>::on_host ? 0 : 1;
 };
 
@@ -28,7 +28,8 @@ struct BlockFunctor {
 
   KOKKOS_FUNCTION void operator()(const typename W::Member& team) const {
     using Space = typename W::Space;
-    char* memory = static_cast<char*>(team.team_scratch(TeamShape<Space>::level).get_shmem_aligned(scratch_bytes, 64));
+    constexpr int level = TeamShape<Space>::level;
+    char* memory = static_cast<char*>(team.team_scratch(level).get_shmem_aligned(scratch_bytes, 64));
     W w(&team, Scratch{memory, 0}, extents);
     Body body(w, heads);
     body(w, call, heads, team.league_rank());
@@ -65,7 +66,7 @@ struct Launcher {
   auto policy(std::int64_t blocks, std::size_t bytes) const {
     // Blocks differ in cost (ragged sequences): whoever is free takes the next.
     using Policy = Kokkos::TeamPolicy<Space, Kokkos::Schedule<Kokkos::Dynamic>>;
-    Policy result(space, static_cast<int>(blocks), TeamShape<Space>::threads);
+    Policy result(space, static_cast<int>(blocks), TeamShape<Space>::threads, TeamShape<Space>::lanes);
     result.set_scratch_size(TeamShape<Space>::level, Kokkos::PerTeam(static_cast<int>(bytes + 64)));
     return result;
   }

@@ -305,22 +305,27 @@ struct Worker {
       }
     });
   }
-  /// Exchanges the squares of half the side that lie off the diagonal, then does the same within each square.
+  /// Exchanges the squares of half the side that lie off the diagonal, then does the same within each square. (A GPU's
+  /// squares have one element, and nvcc cannot read the builtin.)
   template <int half, class Lanes>
-  TILEMAMBA_FN static void turn_square(Lanes* rows) {
+  TILEMAMBA_FN static void turn_square([[maybe_unused]] Lanes* rows) {
+#if !defined(__CUDACC__)
     if constexpr (half > 0) {
       for (int i = 0; i < Block::lanes; ++i) {
         if ((i & half) == 0) exchange<half>(rows[i], rows[i + half], std::make_integer_sequence<int, Block::lanes>());
       }
       turn_square<half / 2>(rows);
     }
+#endif
   }
+#if !defined(__CUDACC__)
   template <int half, class Lanes, int... k>
   TILEMAMBA_FN static void exchange(Lanes& upper, Lanes& lower, std::integer_sequence<int, k...>) {
     const Lanes left = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k : Block::lanes + k - half)...);
     lower = __builtin_shufflevector(upper, lower, ((k & half) == 0 ? k + half : Block::lanes + k)...);
     upper = left;
   }
+#endif
   /// Zeros outside the first `height` rows and `width` columns.
   template <class Word>
   TILEMAMBA_FN void pad(const MatrixOf<Word>& out, int height, int width) const {
@@ -487,8 +492,8 @@ struct Worker {
     if (condition) each(out.height, out.width, [&](int i, int j) { out.at(i, j) = f(source.at(i, j)); });
   }
   TILEMAMBA_FN void keep_last(Twice<Q, N>& B, const Ordinals<Q>& document) const {
-    const int kept = last(document);
-    if (document.data[0] == kept) return;
+    const int first = document.data[0], kept = last(document);
+    if (first == kept) return;
     map(
         B, [=](float b, int ordinal) { return tile::select(ordinal == kept, b, 0.0f); }, tile::rows(document));
   }
@@ -528,7 +533,9 @@ struct Worker {
   }
   template <class V>
   [[nodiscard]] TILEMAMBA_FN auto last(const V& v) const {
-    return v.data[v.height - 1];
+    const auto value = v.data[v.height - 1];
+    if constexpr (!on_host) team->team_barrier();  // all have it before one of them changes it
+    return value;
   }
 
   // ------------------------------------------------------------------------------------------------------------
