@@ -26,6 +26,7 @@ std::vector<BackendRow> backend_table() {
       {"kokkos-openmp", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-serial", "kokkos", "tilemamba_backend_kokkos", true},
       {"kokkos-cuda", "kokkos", "tilemamba_backend_kokkos_cuda.so"},
+      {"kokkos-hip", "kokkos", "tilemamba_backend_kokkos_hip.so"},
   };
 }
 

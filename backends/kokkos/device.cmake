@@ -68,7 +68,20 @@ if(device MATCHES "^sm_([0-9]+)$")
   mark_as_advanced(TILEMAMBA_KOKKOS_CUDART TILEMAMBA_KOKKOS_CUDA)
   set(libraries "${TILEMAMBA_KOKKOS_CUDART}" "${TILEMAMBA_KOKKOS_CUDA}" ${CMAKE_DL_LIBS} rt)
 else()
-  message(FATAL_ERROR "TILEMAMBA_KOKKOS_DEVICE is ${device}: AMD's space of Kokkos is not built yet")
+  set(space hip)
+  tilemamba_find_rocm(rocm why ${device})
+  if(NOT rocm)
+    message(FATAL_ERROR "TILEMAMBA_KOKKOS_DEVICE is ${device}, but ${why}")
+  endif()
+  set(compiler "${TILEMAMBA_HIP_COMPILER}")
+  set(arguments "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_FLAGS=--rocm-path=${rocm}" -DKokkos_ENABLE_ROCTHRUST=OFF)
+  list(APPEND flags -x hip --offload-arch=${device} "--rocm-path=${rocm}" -fPIC -fvisibility=hidden -Wall -Wextra
+       "-DTILEMAMBA_KOKKOS_ARCHITECTURE=\"${device}\""
+  )
+  if(TILEMAMBA_WERROR)
+    list(APPEND flags -Werror)
+  endif()
+  set(libraries "${TILEMAMBA_HIP_LIBRARY}")
 endif()
 
 string(TOUPPER ${space} upper)
@@ -90,8 +103,11 @@ add_custom_command(
   COMMENT "Building the Kokkos backend for ${device}"
   COMMAND_EXPAND_LISTS VERBATIM
 )
+# The tests insist on a backend only where there is a device.
 set(members "")
-if(EXISTS /dev/nvidiactl)
+set(device_file_cuda /dev/nvidiactl)
+set(device_file_hip /dev/kfd)
+if(EXISTS ${device_file_${space}})
   set(members kokkos-${space})
 endif()
 tilemamba_add_module(
