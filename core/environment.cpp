@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/environment.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <sstream>
+#include <string_view>
 
 namespace tilemamba {
 
@@ -34,11 +37,15 @@ Environment parse_environment(const std::function<const char*(const char*)>& var
   if (result.tuning_cache.empty()) {
     result.tuning_cache = in_cache_folder(variable("XDG_CACHE_HOME"), variable("HOME"), "tuning.json");
   }
+  if (!result.tuning_cache.empty()) {
+    result.proofs = result.tuning_cache.substr(0, result.tuning_cache.rfind('/') + 1) + "proofs.json";
+  }
   if (const char* value = variable("TILEMAMBA_UNPROVEN")) {
     const std::string word = trimmed(value);
-    result.unproven = word == "1";
-    if (!word.empty() && word != "0" && word != "1")
-      result.warnings.push_back("TILEMAMBA_UNPROVEN: '" + word + "' means nothing; valid: 1");
+    if (word == "1") result.unproven = Unproven::on_proof;
+    if (word == "trusted") result.unproven = Unproven::trusted;
+    if (!word.empty() && word != "0" && result.unproven == Unproven::refused)
+      result.warnings.push_back("TILEMAMBA_UNPROVEN: '" + word + "' means nothing; valid: 1 trusted");
   }
   if (const char* value = variable("TILEMAMBA_VERBOSE")) {
     std::istringstream words{value};
@@ -64,6 +71,14 @@ Environment environment() {
     });
   }
   return result;
+}
+
+std::vector<std::string> environment_with(const std::string& name, const std::string& value) {
+  std::vector<std::string> all = {name + "=" + value};
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with(name + "=")) all.emplace_back(*entry);
+  }
+  return all;
 }
 
 }  // namespace tilemamba

@@ -12,6 +12,7 @@
 
 #include "core/environment.hpp"
 #include "core/problem.hpp"
+#include "core/proof.hpp"
 #include "core/registry.hpp"
 #include "core/tuning.hpp"
 
@@ -42,11 +43,14 @@ Schedule schedule_named(std::string_view text) {
 }
 
 std::vector<BackendInfo> backends() {
+  const Environment env = environment();
   std::vector<BackendInfo> result;
   for (const Entry* entry : registry().named("")) {
     Probe found = probe(*entry);
-    result.push_back(
-        {entry->row.member, entry->row.family, found.can_run, std::move(found.reason), std::move(found.devices)});
+    const bool proven = entry->backend == nullptr || entry->backend->proven();
+    if (found.can_run && !proven) found.reason += "; " + proof::known_of(*entry, env);
+    result.push_back({entry->row.member, entry->row.family, found.can_run, std::move(found.reason),
+                      std::move(found.devices), proven});
   }
   return result;
 }
@@ -170,6 +174,14 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
         code = ErrorCode::unsupported;
         continue;
       }
+      const bool proven = entry->backend->proven();
+      if (!proven && env.unproven == Unproven::on_proof) {
+        if (const std::string why = proof::refusal(*entry, problem, offer, env); !why.empty()) {
+          refuse(label(*entry, offer), why);
+          code = ErrorCode::no_backend;
+          break;  // nor is its second choice to be trusted
+        }
+      }
       Outcome outcome;
       std::unique_ptr<Executable> executable = entry->backend->prepare(problem, offer, outcome);
       if (executable == nullptr) {
@@ -179,8 +191,11 @@ std::shared_ptr<const Plan::Impl> make_plan(const Problem& problem, const Choice
       }
       if (env.verbose_dispatch) {
         const bool by_cache = offers.tuned && &offer == offers.list.data();
-        std::fprintf(stderr, "tilemamba: dispatch: %s: taken%s%s\n", label(*entry, offer).c_str(),
-                     by_cache ? ", by the tuning cache " : "", by_cache ? env.tuning_cache.c_str() : "");
+        const char* const word = proven                               ? ""
+                                 : env.unproven == Unproven::on_proof ? ", never run by us, but it proved itself here"
+                                                                      : ", never run by us, and trusted";
+        std::fprintf(stderr, "tilemamba: dispatch: %s: taken%s%s%s\n", label(*entry, offer).c_str(),
+                     by_cache ? ", by the tuning cache " : "", by_cache ? env.tuning_cache.c_str() : "", word);
       }
       if (forced.empty() && problem.device.kind == DeviceKind::cpu) mention_idle_gpu(entry->row.member);
       return std::make_shared<const Plan::Impl>(
@@ -274,7 +289,7 @@ namespace {
 struct Key {
   Problem problem;
   Choice choice;
-  std::string environment;  ///< what a plan depends on where the choice is free: TILEMAMBA_BACKEND, the tuning cache
+  std::string environment;  ///< what a plan depends on: TILEMAMBA_BACKEND, the tuning cache, TILEMAMBA_UNPROVEN
   friend bool operator==(const Key&, const Key&) = default;
 };
 
@@ -313,7 +328,8 @@ class PlanCache {
 std::shared_ptr<const Plan::Impl> cached_plan(const Problem& problem, const Choice& choice) {
   static PlanCache cache;
   const Environment env = environment();
-  return cache.get({problem, choice, env.backend + '\n' + env.tuning_cache});
+  return cache.get(
+      {problem, choice, env.backend + '\n' + env.tuning_cache + '\n' + std::to_string(static_cast<int>(env.unproven))});
 }
 
 /// Memory for one call on a stream. CPU memory that was given back is kept for the next call that it suits; a device's

@@ -110,15 +110,15 @@ std::vector<std::string> module_names(const BackendRow& row) {
   return names;
 }
 
-/// The first of these files in the first folder that has one.
-/// @throws Error saying where it was looked for.
-Path find_module(const std::vector<std::string>& names) {
+}  // namespace
+
+std::string find_in_module_folders(const std::vector<std::string>& names) {
   static const std::vector<Path> folders = module_folders();
   std::error_code ignored;
   for (const Path& folder : folders) {
     for (const std::string& name : names) {
       const Path file = folder / name;  // an absolute name replaces the folder
-      if (std::filesystem::exists(file, ignored)) return file;
+      if (std::filesystem::exists(file, ignored)) return file.string();
     }
   }
   std::string message = "not part of this installation: there is no " + names.back();
@@ -126,10 +126,12 @@ Path find_module(const std::vector<std::string>& names) {
   throw Error(ErrorCode::no_backend, message);
 }
 
+namespace {
+
 void load(Entry& entry) {
-  Path file;
+  std::string& file = entry.file;
   try {
-    file = find_module(module_names(entry.row));
+    file = find_in_module_folders(module_names(entry.row));
   } catch (const Error& error) {
     entry.load_failure = error.what();
     return;
@@ -138,28 +140,28 @@ void load(Entry& entry) {
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* why = dlerror();
-    entry.load_failure = why != nullptr ? why : "cannot load " + file.string();
+    entry.load_failure = why != nullptr ? why : "cannot load " + file;
     return;
   }
   auto* function = reinterpret_cast<ModuleFunction*>(dlsym(handle, module_symbol));
   if (function == nullptr) {
-    entry.load_failure = file.string() + " is not a backend module: it has no " + module_symbol;
+    entry.load_failure = file + " is not a backend module: it has no " + module_symbol;
     return;
   }
   const Module* module = function();
   if (module == nullptr) {
-    entry.load_failure = file.string() + " holds no backends";
+    entry.load_failure = file + " holds no backends";
     return;
   }
   if (module->library_version != version()) {
-    entry.load_failure = file.string() + " belongs to version " + module->library_version + " of the library, not to " +
-                         std::string(version());
+    entry.load_failure =
+        file + " belongs to version " + module->library_version + " of the library, not to " + std::string(version());
     return;
   }
   for (std::size_t i = 0; i < module->count; ++i) {
     if (module->backends[i]->name() == entry.row.member) entry.backend = module->backends[i];
   }
-  if (entry.backend == nullptr) entry.load_failure = file.string() + " was built without " + entry.row.member;
+  if (entry.backend == nullptr) entry.load_failure = file + " was built without " + entry.row.member;
 }
 
 }  // namespace
@@ -167,11 +169,20 @@ void load(Entry& entry) {
 Probe probe(const Entry& entry) {
   if (entry.backend == nullptr) return {false, entry.load_failure, {}};
   Probe found = entry.backend->probe();
-  if (found.can_run && !entry.backend->proven() && !environment().unproven) {
+  if (found.can_run && !entry.backend->proven() && environment().unproven == Unproven::refused) {
     found.can_run = false;
-    found.reason = entry.row.member + " has never been run on a device: TILEMAMBA_UNPROVEN=1 allows it all the same";
+    found.reason = entry.row.member + " was never run by us: with TILEMAMBA_UNPROVEN=1 it may prove itself";
   }
   return found;
+}
+
+Identity identity(const Backend& backend, const Device& device) {
+  Identity its = backend.identity(device);
+  if (device.kind == DeviceKind::cpu) {
+    static const std::string processor = processor_name();
+    its.device = processor + (its.device.empty() ? "" : ", ") + its.device;
+  }
+  return its;
 }
 
 Registry::Registry(std::vector<BackendRow> rows) {
@@ -180,7 +191,10 @@ Registry::Registry(std::vector<BackendRow> rows) {
 
 void Registry::add(BackendRow row) {
   const std::lock_guard lock(mutex_);
-  slots_.push_back({{std::move(row), nullptr, {}}, false});
+  const auto same = [&](const Slot& slot) { return slot.entry.row.member == row.member && !slot.loaded; };
+  const auto found = std::find_if(slots_.begin(), slots_.end(), same);
+  Slot& slot = found != slots_.end() ? *found : slots_.emplace_back();
+  slot.entry.row = std::move(row);
 }
 
 std::vector<const Entry*> Registry::named(std::string_view name) {

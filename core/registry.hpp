@@ -29,11 +29,19 @@ struct Entry {
   BackendRow row;
   const Backend* backend = nullptr;
   std::string load_failure;  ///< why backend is null
+  std::string file;          ///< the module
 };
 
 /// What the entry's backend finds on this machine. One that nobody has run on a device cannot run unless
 /// TILEMAMBA_UNPROVEN says otherwise, and the reason names it.
 [[nodiscard]] Probe probe(const Entry& entry);
+
+/// What a backend says of a device, completed: a CPU always has a name.
+[[nodiscard]] Identity identity(const Backend& backend, const Device& device);
+
+/// The first of these files that is in a folder of modules.
+/// @throws Error saying where it was looked for.
+[[nodiscard]] std::string find_in_module_folders(const std::vector<std::string>& names);
 
 class Registry {
  public:
@@ -44,7 +52,8 @@ class Registry {
   /// @throws Error listing the valid names.
   [[nodiscard]] std::vector<const Entry*> named(std::string_view name);
 
-  /// Appends a line; for tests.
+  /// Appends a line, or puts it in the place of that member's, if nobody has asked for it yet; for tests, and for the
+  /// proof of a module.
   void add(BackendRow row);
 
  private:

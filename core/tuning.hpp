@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The tuning cache: a JSON file of answers, read when plans are made and written by `tune` only.
-///
-///     {"format": "tilemamba tuning", "version": 1, "entries": [{"device": ..., "driver": ..., ...}, ...]}
-///
-/// An entry has the fields of TuningRecord. Entries and fields of others are kept as they are.
+/// The tuning cache: a file (core/cache.hpp) of TuningRecords, read when plans are made and written by `tune` only.
 #pragma once
 
 #include <optional>

@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "core/mirror.hpp"
-#include "tests/reference.hpp"
 
 namespace tilemamba::test {
 namespace {
@@ -170,31 +169,6 @@ bool run_on(const Target& target, const Arguments& arguments, const Options& opt
   return true;
 }
 
-golden::Answers answers_of(const reference::Answer& answer, const Arguments& arguments) {
-  golden::Answers answers;
-  answers.y = answer.y;
-  if (arguments.final_states) answers.final_states = answer.final_states;
-  if (arguments.chunk_states) answers.chunk_states = answer.chunk_states;
-  return answers;
-}
-
-Expected expected_of(const Arguments& arguments, const Options& options) {
-  Expected expected;
-  expected.right = answers_of(reference::recurrence(arguments, options), arguments);
-  // 64 is the chunk length of the rule. A backend's may be as short as 16: then the state is narrowed more often, which
-  // shows where nothing else is (y in float, or a call that is one chunk of 64).
-  const Problem problem = Problem::of(arguments, options);
-  for (const std::int64_t chunk : {64, 16}) {
-    const golden::Answers narrow = answers_of(reference::chunked(arguments, options, chunk), arguments);
-    const golden::Bars bars = golden::bars_from(golden::measure(problem, narrow, expected.right), arguments.x.dtype);
-    expected.bars.out = std::max(expected.bars.out, bars.out);
-    expected.bars.block = std::max(expected.bars.block, bars.block);
-    expected.bars.state = std::max(expected.bars.state, bars.state);
-    expected.row = std::max(expected.row, 1.5 * golden::compare(problem, narrow, expected.right, bars).row.value);
-  }
-  return expected;
-}
-
 const Expected& expected_of(const Spec& spec) {
   static std::map<std::string, Expected> known;
   const auto [entry, fresh] = known.try_emplace(to_string(spec));
@@ -206,9 +180,7 @@ const Expected& expected_of(const Spec& spec) {
 }
 
 double expect_within_bars(const Arguments& arguments, const Options& options, const Expected& expected) {
-  golden::Shares shares =
-      golden::compare(Problem::of(arguments, options), golden::gather(arguments), expected.right, expected.bars);
-  shares.row.value /= expected.row;
+  const golden::Shares shares = shares_of(arguments, options, expected);
   EXPECT_TRUE(shares.pass()) << in_words(shares.out, "y") << in_words(shares.block, "block")
                              << in_words(shares.row, "row") << (shares.state ? in_words(*shares.state, "state") : "")
                              << (shares.chunk_state ? in_words(*shares.chunk_state, "chunk state") : "");

@@ -18,7 +18,6 @@
 
 #include "core/golden.hpp"
 #include "tests/problems.hpp"
-#include "tests/reference.hpp"
 
 namespace tilemamba::test {
 
@@ -54,19 +53,7 @@ void scan_on(const Target& target, const Arguments& arguments, const Options& op
 /// if a refusal gives no reason.
 [[nodiscard]] bool run_on(const Target& target, const Arguments& arguments, const Options& options);
 
-/// Those of an answer that `arguments` has outputs for.
-[[nodiscard]] golden::Answers answers_of(const reference::Answer& answer, const Arguments& arguments);
-
-/// The right answers to a call, and the bars of its same-precision chunked form.
-struct Expected {
-  golden::Answers right;
-  golden::Bars bars;
-  /// What share of the row rule is allowed. The rule is made for the lost or wrong row, which exceeds it many times. In
-  /// float, a row whose decay is a difference of two large sums (strong decay), or which nearly cancels, exceeds it a
-  /// little in the chunked form too: then 1.5 times that, as for every other bar.
-  double row = 1;
-};
-[[nodiscard]] Expected expected_of(const Arguments& arguments, const Options& options);
+using calls::expected_of;
 /// The same for `Call(spec)` as it was made; remembered, since every target asks again.
 [[nodiscard]] const Expected& expected_of(const Spec& spec);
 

@@ -19,7 +19,7 @@
 #include "core/mirror.hpp"
 #include "core/registry.hpp"
 #include "tests/backend_test.hpp"
-#include "tests/reference.hpp"
+#include "core/reference.hpp"
 
 namespace tilemamba::test {
 namespace {

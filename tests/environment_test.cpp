@@ -56,13 +56,36 @@ TEST(Environment, TuningCache) {
             "/c/tilemamba/tuning.json");
 }
 
+TEST(Environment, ProofsLieBesideTheTuningCache) {
+  EXPECT_EQ(parsed({{"HOME", "/h"}}).proofs, "/h/.cache/tilemamba/proofs.json");
+  EXPECT_EQ(parsed({{"TILEMAMBA_TUNING_CACHE", "/d/mine"}}).proofs, "/d/proofs.json");
+  EXPECT_EQ(parsed({{"TILEMAMBA_TUNING_CACHE", "mine"}}).proofs, "proofs.json");
+  EXPECT_EQ(parsed({}).proofs, "");
+}
+
+/// For a process that is started: everything that is set here, one variable changed or added.
+TEST(Environment, OfAnotherProcess) {
+  const Variable set("TILEMAMBA_TEST_ENVIRONMENT", "here");
+  const auto has = [](const std::vector<std::string>& all, const std::string& entry) {
+    return std::count(all.begin(), all.end(), entry);
+  };
+  const auto added = environment_with("TILEMAMBA_TEST_OTHER", "x=y");
+  EXPECT_EQ(has(added, "TILEMAMBA_TEST_OTHER=x=y"), 1);
+  EXPECT_EQ(has(added, "TILEMAMBA_TEST_ENVIRONMENT=here"), 1);
+  const auto changed = environment_with("TILEMAMBA_TEST_ENVIRONMENT", "there");
+  EXPECT_EQ(has(changed, "TILEMAMBA_TEST_ENVIRONMENT=there"), 1);
+  EXPECT_EQ(has(changed, "TILEMAMBA_TEST_ENVIRONMENT=here"), 0);
+  EXPECT_EQ(changed.size(), added.size() - 1);
+}
+
 TEST(Environment, Unproven) {
-  EXPECT_FALSE(parsed({}).unproven);
-  EXPECT_FALSE(parsed({{"TILEMAMBA_UNPROVEN", "0"}}).unproven);
-  EXPECT_TRUE(parsed({{"TILEMAMBA_UNPROVEN", " 1 "}}).unproven);
+  EXPECT_EQ(parsed({}).unproven, Unproven::refused);
+  EXPECT_EQ(parsed({{"TILEMAMBA_UNPROVEN", "0"}}).unproven, Unproven::refused);
+  EXPECT_EQ(parsed({{"TILEMAMBA_UNPROVEN", " 1 "}}).unproven, Unproven::on_proof);
+  EXPECT_EQ(parsed({{"TILEMAMBA_UNPROVEN", "trusted"}}).unproven, Unproven::trusted);
   EXPECT_TRUE(parsed({{"TILEMAMBA_UNPROVEN", "1"}}).warnings.empty());
   const Environment e = parsed({{"TILEMAMBA_UNPROVEN", "yes"}});
-  EXPECT_FALSE(e.unproven);
+  EXPECT_EQ(e.unproven, Unproven::refused);
   ASSERT_EQ(e.warnings.size(), 1u);
   EXPECT_NE(e.warnings[0].find("'yes'"), std::string::npos);
 }

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "tests/backend_test.hpp"
-#include "tests/reference.hpp"
+#include "core/reference.hpp"
 
 namespace tilemamba::test {
 namespace {

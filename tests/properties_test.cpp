@@ -16,7 +16,7 @@
 
 #include "core/mirror.hpp"
 #include "tests/backend_test.hpp"
-#include "tests/reference.hpp"
+#include "core/reference.hpp"
 
 namespace tilemamba::test {
 namespace {

@@ -91,12 +91,12 @@ class Unproven : public Backend {
 };
 TEST_F(Selection, WhatHasNeverRunDoesNotRunUnlessItIsAllowedTo) {
   Unproven backend;
-  const Entry entry{{"unproven", "family", "", false}, &backend, ""};
+  const Entry entry{{"unproven", "family", "", false}, &backend, "", ""};
   {
     const Variable allowed("TILEMAMBA_UNPROVEN", nullptr);
     const Probe found = probe(entry);
     EXPECT_FALSE(found.can_run);
-    EXPECT_NE(found.reason.find("unproven has never been run on a device"), std::string::npos) << found.reason;
+    EXPECT_NE(found.reason.find("unproven was never run by us"), std::string::npos) << found.reason;
     EXPECT_NE(found.reason.find("TILEMAMBA_UNPROVEN=1"), std::string::npos) << found.reason;
     backend.can_run = false;  // then its own reason is the one to read
     EXPECT_EQ(probe(entry).reason, "no device");

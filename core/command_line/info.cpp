@@ -20,7 +20,8 @@ std::string as_json(const std::vector<BackendInfo>& found) {
     list.push_back({{"name", backend.name},
                     {"can_run", backend.can_run},
                     {"reason", backend.reason},
-                    {"devices", backend.devices}});
+                    {"devices", backend.devices},
+                    {"proven", backend.proven}});
   }
   const json whole = {{"version", version()}, {"backends", list}};
   // A driver's message may be in any encoding.

@@ -62,10 +62,11 @@ Exit codes:
 Environment:
   TILEMAMBA_BACKEND       the backend to use where --backend names none (check --all and bench then take all of them)
   TILEMAMBA_TUNING_CACHE  the file of tune; default: tilemamba/tuning.json in ${XDG_CACHE_HOME:-~/.cache}
+  TILEMAMBA_UNPROVEN      1: backends that nobody has run on a device, once they have proved themselves
   TILEMAMBA_VERBOSE       dispatch: every candidate on stderr, with the reason for taking it or not)";
 
 constexpr const char* info_footer =
-    R"(With --json: {"version", "backends": [{"name", "can_run", "reason", "devices": [...]}]}
+    R"(With --json: {"version", "backends": [{"name", "can_run", "reason", "devices": [...], "proven"}]}
 
 Examples:
   tilemamba info

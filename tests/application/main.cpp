@@ -23,7 +23,7 @@
 #include <tilemamba/tilemamba.hpp>
 
 #include "tests/problems.hpp"
-#include "tests/reference.hpp"
+#include "core/reference.hpp"
 
 namespace {
 

@@ -190,6 +190,7 @@ struct BackendInfo {
   bool can_run = false;
   std::string reason;                ///< why not, or a word on what it is
   std::vector<std::string> devices;  ///< what it would run on
+  bool proven = true;                ///< somebody has run it on a device; else it is used after a proof only (README)
 };
 /// Every backend of this build in the order in which they are tried, each probed now.
 [[nodiscard]] TILEMAMBA_EXPORT std::vector<BackendInfo> backends();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/reference.hpp"
+#include "core/reference.hpp"
 
 #include <algorithm>
 #include <atomic>
