@@ -3,10 +3,13 @@
 /// What the environment variables mean.
 #include "core/environment.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "tests/backend_test.hpp"
 
 namespace tilemamba {
 namespace {
@@ -65,7 +68,7 @@ TEST(Environment, ProofsLieBesideTheTuningCache) {
 
 /// For a process that is started: everything that is set here, one variable changed or added.
 TEST(Environment, OfAnotherProcess) {
-  const Variable set("TILEMAMBA_TEST_ENVIRONMENT", "here");
+  const test::Variable set("TILEMAMBA_TEST_ENVIRONMENT", "here");
   const auto has = [](const std::vector<std::string>& all, const std::string& entry) {
     return std::count(all.begin(), all.end(), entry);
   };

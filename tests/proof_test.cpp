@@ -83,9 +83,9 @@ class Proof : public testing::Test {
       std::string unproven;
       int open_files = -1;
       words >> process >> unproven >> open_files;
-      if (process == getpid()) continue;
-      if (unproven == "trusted") all.insert(process);
-      if (unproven == "trusted") EXPECT_EQ(open_files, 0) << "it keeps files open that are not its own";
+      if (process == getpid() || unproven != "trusted") continue;
+      all.insert(process);
+      EXPECT_EQ(open_files, 0) << "it keeps files open that are not its own";
     }
     return all;
   }

@@ -153,6 +153,12 @@ class HipBackend : public Backend {
     const Current current(device.index);
     (void)hipFree(memory);
   }
+  [[nodiscard]] Identity identity(const Device& device) const override {
+    int driver = 0;
+    if (hipDriverGetVersion(&driver) != hipSuccess) return {};
+    const DeviceFacts& its = machine().devices[static_cast<std::size_t>(device.index)];
+    return {its.name + ", " + its.architecture, "HIP " + std::to_string(driver)};
+  }
   [[nodiscard]] Device home() const noexcept override { return {DeviceKind::hip, 0}; }
   [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
                                std::size_t bytes) const noexcept override {
