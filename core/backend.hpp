@@ -35,8 +35,8 @@ struct Offer {
   double cost = 0;  ///< time as the backend expects it, in any unit; 0: it does not know
 };
 
-/// What measured times and proofs are valid for: the device as it calls itself (of a CPU only what the backend uses of it, its
-/// name comes in front) and its driver. Not the number of threads: it must decide no bit, so no policy.
+/// What measured times and proofs are valid for: the device as it calls itself (of a CPU only what the backend uses of
+/// it, its name comes in front) and its driver. Not the number of threads: it must decide no bit, so no policy.
 struct Identity {
   std::string device;
   std::string driver;
@@ -102,8 +102,8 @@ class Backend {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual Probe probe() const = 0;
-  /// Whether anybody has run it on a device. Else it is only used where TILEMAMBA_UNPROVEN=1 says so and after a proof on
-  /// the device, in a process of its own (core/proof.hpp).
+  /// Whether anybody has run it on a device. Else it is only used where TILEMAMBA_UNPROVEN=1 says so and after a proof
+  /// on the device, in a process of its own (core/proof.hpp).
   [[nodiscard]] virtual bool proven() const noexcept { return true; }
   /// Empty: its code can read and write that device's memory. Else why not.
   [[nodiscard]] virtual std::string cannot_address(const Device& device) const = 0;

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "core/mirror.hpp"
+#include "core/reference.hpp"
 #include "core/registry.hpp"
 #include "tests/backend_test.hpp"
-#include "core/reference.hpp"
 
 namespace tilemamba::test {
 namespace {

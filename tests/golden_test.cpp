@@ -8,8 +8,8 @@
 #include <iostream>
 #include <set>
 
-#include "tests/backend_test.hpp"
 #include "core/reference.hpp"
+#include "tests/backend_test.hpp"
 
 namespace tilemamba::test {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/mirror.hpp"
-#include "tests/backend_test.hpp"
 #include "core/reference.hpp"
+#include "tests/backend_test.hpp"
 
 namespace tilemamba::test {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// libFuzzer target: bytes from anywhere as a tuning cache and as a file of proofs. Whatever they are, the outcome is a
-/// list of records or an `Error`; and what is merged into a file that was taken is found there afterwards, with all that
-/// was there before.
+/// list of records or an `Error`; and what is merged into a file that was taken is found there afterwards, with all
+/// that was there before.
 ///
 ///     tuning_fuzz -max_len=4096 -dict=tests/fuzz/tuning.dict NEW_CORPUS tests/fuzz/tuning_corpus
 #include <cstddef>

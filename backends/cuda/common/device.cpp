@@ -5,37 +5,30 @@
 
 namespace tilemamba::cuda {
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 namespace {
 
 /// Why there are no devices to count.
-std::string why_none(cudaError_t error) {
-  int driver = 0;
-  (void)cudaDriverGetVersion(&driver);
-  if (driver == 0) {
+std::string why_none(cudaError_t error, int driver) {
+  bool installed = driver != 0;
+  if (!installed) {
     void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) return "there is no NVIDIA driver on this machine (libcuda.so.1)";
-    dlclose(library);
+    installed = library != nullptr;
+    if (installed) dlclose(library);
   }
-  if (error == cudaErrorInsufficientDriver) {
-    return "the NVIDIA driver is too old: it is made for CUDA " + version_text(driver) + ", this build needs " +
-           version_text(CUDART_VERSION);
-  }
-  if (error == cudaErrorNoDevice || error == cudaSuccess)
-    return "there is an NVIDIA driver but no device that it shows";
-  return in_words(error, "asking the driver for its devices");
+  const bool none = error == cudaErrorNoDevice || error == cudaSuccess;
+  const bool too_old = error == cudaErrorInsufficientDriver;
+  if (installed && !none && !too_old) return in_words(error, "asking the driver for its devices");
+  return why_none(DriverFacts{installed, driver, too_old}, CUDART_VERSION);
 }
 
 Machine look(const Compiled& compiled) {
   Machine found;
-  int count = 0;
+  int count = 0, driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
+  (void)cudaDriverGetVersion(&driver);
   (void)cudaGetLastError();
   if (error != cudaSuccess || count == 0) {
-    found.failure = why_none(error);
+    found.failure = why_none(error, driver);
     return found;
   }
   for (int i = 0; i < count; ++i) {
@@ -48,7 +41,7 @@ Machine look(const Compiled& compiled) {
       device.capability = {properties.major * 10 + properties.minor};
       device.multiprocessors = properties.multiProcessorCount;
       device.most_shared_memory = static_cast<unsigned>(properties.sharedMemPerBlockOptin);
-      device.refusal = why_not(compiled, device.capability);
+      device.refusal = why_not(compiled, device.capability, driver);
     }
     found.devices.push_back(device);
   }
@@ -58,7 +51,7 @@ Machine look(const Compiled& compiled) {
 }  // namespace
 
 const Machine& machine() {
-  static const Machine found = look({{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}});
+  static const Machine found = look({{TILEMAMBA_CUDA_MACHINE_CODE}, {TILEMAMBA_CUDA_PTX}, CUDART_VERSION});
   return found;
 }
 

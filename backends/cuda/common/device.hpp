@@ -56,9 +56,6 @@ class Current {
   bool changed_ = false;
 };
 
-/// A version as CUDA counts them: 13000 is "13.0".
-[[nodiscard]] std::string version_text(int version);
-
 /// Empty for success.
 [[nodiscard]] std::string in_words(cudaError_t error, const char* what);
 

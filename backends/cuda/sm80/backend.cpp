@@ -107,18 +107,10 @@ class Sm80Executable : public Executable {
   kernels::Arrangement arrangement_;
 };
 
-/// Why a policy cannot run a problem that it suits on this device; empty: it can.
-std::string refusal(const Problem& problem, const Policy& policy, const Kernels& kernels,
-                    const kernels::WorkspaceLayout& layout, const DeviceFacts& device) {
-  unsigned bytes = 0;
-  for (const Kernel& kernel :
-       {kernels.sum_segments, kernels.fused, kernels.cumsum, kernels.pass_state, kernels.compute_out}) {
-    bytes = std::max(bytes, kernel.bytes(problem));
-  }
-  if (bytes > device.most_shared_memory) {
-    return "a block needs " + std::to_string(bytes) + " bytes of shared memory, the device gives " +
-           std::to_string(device.most_shared_memory);
-  }
+/// Why a policy cannot run a problem on this device; empty: it can.
+std::string refusal(const Problem& problem, const Policy& policy, const kernels::WorkspaceLayout& layout,
+                    const DeviceFacts& device) {
+  if (std::string why = why_not(policy, problem, device.most_shared_memory); !why.empty()) return why;
   // Units of all schedules are at most slots and one more for each sequence; a slice has at least 16 channels, a column
   // block 64 columns.
   const std::int64_t most_blocks = (layout.slots + problem.sequences()) * problem.heads *
@@ -150,14 +142,10 @@ class Sm80Backend : public Backend {
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     const DeviceFacts& device = facts(problem);
     std::vector<Offer> result;
-    for (std::size_t i = 0; i < policies.size(); ++i) {
-      const Policy& policy = policies[i];
+    for (const Policy& policy : policies) {
       if (policy.x != problem.x) continue;
       const kernels::WorkspaceLayout layout(problem, arrangement_of(problem, policy, device.multiprocessors));
-      std::string why = suits(policy, problem) ? refusal(problem, policy, kernels_of(i), layout, device)
-                                               : "its state has " + std::to_string(policy.out.columns()) +
-                                                     " columns, N is " + std::to_string(problem.state);
-      result.push_back({policy.schedule, policy.name, std::move(why), layout.bytes});
+      result.push_back({policy.schedule, policy.name, refusal(problem, policy, layout, device), layout.bytes});
     }
     return result;
   }

@@ -22,14 +22,9 @@ struct PlainCall : kernels::Call {
 struct Kernel {
   const void* function = nullptr;
   int threads = 0;
-  unsigned narrow_bytes = 0;  ///< shared memory of a block
-  unsigned wide_bytes = 0;    ///< the same where y is fp32 and x is not
-  unsigned gate_bytes = 0;    ///< more where there is a gate
+  SharedMemory shared_memory{};
 
-  [[nodiscard]] unsigned bytes(const Problem& problem) const {
-    const bool wide = problem.y == DType::f32 && problem.x != DType::f32;
-    return (wide ? wide_bytes : narrow_bytes) + (problem.z ? gate_bytes : 0);
-  }
+  [[nodiscard]] unsigned bytes(const Problem& problem) const { return shared_memory.bytes(problem); }
 };
 
 /// The kernels of a policy; those of the other schedule are null. The plain ones, where there are any, are for plain

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "kernels/lower.hpp"
@@ -25,12 +26,27 @@ struct Tiling {
   [[nodiscard]] constexpr int warps() const { return workers * channels / 16 * parts; }
 };
 
+/// Bytes of shared memory of a block of the kernel that computes outputs; the others need no more than `narrow`. The
+/// kernels' layouts decide: instances.cuh has them compared.
+struct SharedMemory {
+  unsigned narrow;
+  unsigned wide;  ///< where y is fp32 and x is not
+  unsigned gate;  ///< more where there is a gate
+
+  [[nodiscard]] constexpr unsigned bytes(const Problem& problem) const {
+    const bool is_wide = problem.y == DType::f32 && problem.x != DType::f32;
+    return (is_wide ? wide : narrow) + (problem.z ? gate : 0);
+  }
+  friend constexpr bool operator==(const SharedMemory&, const SharedMemory&) = default;
+};
+
 struct Policy {
   std::string_view name;  ///< chunk, columns of the state, workers
   Schedule schedule;
   DType x;
   Tiling out;    ///< of the kernel that computes outputs
   Tiling state;  ///< of the one that only sums states: any number of columns, a block for each `state` of them
+  SharedMemory shared_memory;
 };
 
 /// What a block may have on the smallest devices (8.6, 8.9, 12.0). Every type has a policy, staged for N up to 512,
@@ -38,24 +54,24 @@ struct Policy {
 inline constexpr unsigned least_shared_memory = 99 * 1024;
 
 /// For each type and schedule in the order of preference among those that the state fits in.
-inline constexpr std::array policies = {
-    Policy{"q64n64w1", Schedule::fused, DType::bf16, {64, 64, 64, 1, 1}, {64, 64, 64, 1, 1}},
-    Policy{"q64n128w1", Schedule::fused, DType::bf16, {64, 64, 128, 1, 1}, {64, 64, 64, 1, 1}},
-    Policy{"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}},
-    Policy{"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 64, 1, 1}},  // 200 KiB
-    Policy{"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 64, 1, 1}},  // 99 KiB
-    Policy{"q32n512", Schedule::fused, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}},
-    Policy{"q64n128w2", Schedule::staged, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
-    Policy{"q32n512", Schedule::staged, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q64n128w2", Schedule::fused, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}},
-    Policy{"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}},
-    Policy{"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}},
-    Policy{"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}},
-    Policy{"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 64, 1, 1}},
-    Policy{"q16n512", Schedule::fused, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
-    Policy{"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 64, 1, 1}},
-    Policy{"q16n512", Schedule::staged, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}},
-};
+inline constexpr auto policies = std::to_array<Policy>({
+    {"q64n64w1", Schedule::fused, DType::bf16, {64, 64, 64, 1, 1}, {64, 64, 64, 1, 1}, {69632, 78848, 16384}},
+    {"q64n128w1", Schedule::fused, DType::bf16, {64, 64, 128, 1, 1}, {64, 64, 64, 1, 1}, {102400, 111616, 16384}},
+    {"q64n128w2", Schedule::fused, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}, {139264, 157696, 32768}},
+    {"q64n256", Schedule::fused, DType::bf16, {64, 64, 128, 2, 1}, {64, 64, 64, 1, 1}, {188416, 197632, 16384}},
+    {"q32n256", Schedule::fused, DType::bf16, {32, 64, 128, 2, 1}, {32, 64, 64, 1, 1}, {90752, 95360, 8192}},
+    {"q32n512", Schedule::fused, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}, {159744, 161792, 5120}},
+    {"q64n128w2", Schedule::staged, DType::bf16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}, {84992, 103424, 16384}},
+    {"q32n512", Schedule::staged, DType::bf16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}, {90368, 92416, 2560}},
+    {"q64n128w2", Schedule::fused, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 64, 1, 1}, {139264, 157696, 32768}},
+    {"q32n512", Schedule::fused, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 64, 1, 1}, {159744, 161792, 5120}},
+    {"q64n128w2", Schedule::staged, DType::f16, {64, 64, 128, 1, 2}, {64, 64, 128, 1, 1}, {84992, 103424, 16384}},
+    {"q32n512", Schedule::staged, DType::f16, {32, 32, 128, 4, 1}, {32, 64, 128, 1, 1}, {90368, 92416, 2560}},
+    {"q32n128", Schedule::fused, DType::f32, {32, 64, 64, 2, 1}, {32, 64, 64, 1, 1}, {104960, 105472, 16384}},
+    {"q16n512", Schedule::fused, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}, {145664, 145664, 2560}},
+    {"q32n128", Schedule::staged, DType::f32, {32, 64, 128, 1, 1}, {32, 64, 64, 1, 1}, {54272, 54784, 8192}},
+    {"q16n512", Schedule::staged, DType::f32, {16, 16, 64, 8, 1}, {16, 64, 128, 1, 1}, {78080, 78080, 1280}},
+});
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.
 inline constexpr std::int64_t invariant_segment_tokens = 4096;
@@ -84,9 +100,15 @@ inline constexpr int warps_at_once = 8;
   return {policy.schedule, policy.out.chunk, kernels::divide_up(chunks, segments)};
 }
 
-/// Is this policy made for the problem's type and state size at all?
-[[nodiscard]] inline bool suits(const Policy& policy, const Problem& problem) {
-  return policy.x == problem.x && problem.state <= policy.out.columns();
+/// Why a policy of x's type cannot run a problem on a device that gives a block so much shared memory; empty: it can.
+[[nodiscard]] inline std::string why_not(const Policy& policy, const Problem& problem, unsigned most_shared_memory) {
+  if (problem.state > policy.out.columns())
+    return "its state has " + std::to_string(policy.out.columns()) + " columns, N is " + std::to_string(problem.state);
+  if (const unsigned bytes = policy.shared_memory.bytes(problem); bytes > most_shared_memory) {
+    return "a block needs " + std::to_string(bytes) + " bytes of shared memory, the device gives " +
+           std::to_string(most_shared_memory);
+  }
+  return "";
 }
 
 }  // namespace tilemamba::cuda::sm80

@@ -22,9 +22,7 @@ namespace {
 
 /// Empty: the device is a Hopper.
 std::string refusal(const DeviceFacts& device) {
-  if (!device.refusal.empty()) return device.refusal;
-  if (device.capability.number == 90) return "";
-  return "wgmma needs compute capability 9.0, the device has " + device.capability.text();
+  return device.refusal.empty() ? why_not(wgmma, device.capability) : device.refusal;
 }
 
 /// Loads a kernel, which then may have its shared memory.
