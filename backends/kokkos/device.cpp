@@ -38,6 +38,11 @@ std::string look(std::string& device) {
   return "it is compiled for compute capability " + std::to_string(TILEMAMBA_KOKKOS_ARCHITECTURE) +
          ", the device has " + std::to_string(capability);
 }
+std::string driver() {
+  int version = 0;
+  (void)cudaDriverGetVersion(&version);
+  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 #else
 using Space = Kokkos::HIP;
 using Stream = hipStream_t;
@@ -52,9 +57,15 @@ std::string look(std::string& device) {
   (void)hipGetLastError();
   if (!found) return "there is no AMD driver, or no device that it shows";
   device = properties.name;
-  const std::string architecture = std::string(properties.gcnArchName).substr(0, sizeof(TILEMAMBA_KOKKOS_ARCHITECTURE) - 1);
+  const std::string architecture =
+      std::string(properties.gcnArchName).substr(0, sizeof(TILEMAMBA_KOKKOS_ARCHITECTURE) - 1);
   if (architecture == TILEMAMBA_KOKKOS_ARCHITECTURE) return "";
   return "it is compiled for " TILEMAMBA_KOKKOS_ARCHITECTURE ", the device is " + architecture;
+}
+std::string driver() {
+  int version = 0;
+  (void)hipDriverGetVersion(&version);
+  return "HIP " + std::to_string(version);
 }
 #endif
 
@@ -75,8 +86,7 @@ constexpr int most_channels = 64;  ///< of a slice
 void initialize() {
   struct Lifetime {
     Lifetime() {
-      Kokkos::initialize(
-          Kokkos::InitializationSettings().set_disable_warnings(true).set_device_id(its_device.index));
+      Kokkos::initialize(Kokkos::InitializationSettings().set_disable_warnings(true).set_device_id(its_device.index));
     }
     ~Lifetime() { Kokkos::finalize(); }
     Lifetime(const Lifetime&) = delete;
@@ -127,7 +137,8 @@ class DeviceBackend : public Backend {
   [[nodiscard]] Probe probe() const override {
     std::string device;
     if (std::string why = look(device); !why.empty()) return {false, std::move(why), {}};
-    return {true, "Kokkos " + std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100),
+    return {true,
+            "Kokkos " + std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100),
             {device}};
   }
 
@@ -173,6 +184,10 @@ class DeviceBackend : public Backend {
   void release(const Device&, void* memory) const noexcept override {
     Kokkos::fence("tilemamba");
     Kokkos::kokkos_free<Space::memory_space>(memory);
+  }
+  [[nodiscard]] Identity identity(const Device&) const override {
+    std::string device;
+    return look(device).empty() ? Identity{std::move(device), driver()} : Identity{};
   }
   [[nodiscard]] Device home() const noexcept override { return its_device; }
   [[nodiscard]] Outcome upload(const Device&, void* to, const void* from, std::size_t bytes) const noexcept override {
