@@ -169,10 +169,11 @@ TEST_F(CommandLine, InfoAsJson) {
   EXPECT_EQ(info.at("version"), version());
   ASSERT_FALSE(info.at("backends").empty());
   for (const json& backend : info["backends"]) {
-    EXPECT_EQ(backend.size(), 4u);
+    EXPECT_EQ(backend.size(), 5u);
     EXPECT_TRUE(backend.at("name").is_string());
     EXPECT_TRUE(backend.at("reason").is_string());
     EXPECT_TRUE(backend.at("devices").is_array());
+    EXPECT_TRUE(backend.at("proven").is_boolean());
     EXPECT_TRUE(backend.at("can_run").get<bool>() || backend["reason"] != "") << backend["name"];
   }
 }

@@ -203,8 +203,8 @@ struct Candidate {
   std::string refusal;      ///< empty: can run; else why not
   std::size_t workspace_bytes = 0;
 };
-/// Every (backend, schedule, policy) for this problem, those that refuse included. @throws Error if the problem is
-/// wrong in itself.
+/// Every (backend, schedule, policy) for this problem, those that refuse included. A backend that nobody has run on a
+/// device is not tried for it: a plan may still refuse it. @throws Error if the problem is wrong in itself.
 [[nodiscard]] TILEMAMBA_EXPORT std::vector<Candidate> candidates(const Problem& problem);
 
 /// A problem bound to a backend, a schedule and a policy. Cheap to copy; safe to execute from several threads at once,
