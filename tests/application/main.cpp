@@ -22,8 +22,8 @@
 
 #include <tilemamba/tilemamba.hpp>
 
-#include "tests/problems.hpp"
 #include "core/reference.hpp"
+#include "tests/problems.hpp"
 
 namespace {
 
