@@ -95,6 +95,13 @@ function(run_command_line prefix)
         message(FATAL_ERROR "${prefix}/bin/tilemamba cannot run ${backend}")
       endif()
     endforeach()
+    # What tries backends that nobody has run is beside the modules, and runs there.
+    file(GLOB modules "${prefix}/${LIBDIR}/tilemamba/tilemamba_backend_kokkos.*.so")
+    foreach(module IN LISTS modules)
+      if(module MATCHES "kokkos\\.(x86-64|armv8-a)\\.so$")
+        must_succeed("${prefix}/${LIBDIR}/tilemamba/tilemamba_prove" "${module}" kokkos-serial cpu fused q64 f32)
+      endif()
+    endforeach()
   endif()
 endfunction()
 
