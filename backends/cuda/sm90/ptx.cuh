@@ -96,6 +96,23 @@ TILEMAMBA_DEVICE void store_shared_four(unsigned address, const float* v) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                : "memory");
 }
+TILEMAMBA_DEVICE void load_shared_words(std::uint32_t (&r)[4], unsigned address) {
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+TILEMAMBA_DEVICE void store_shared_words(unsigned address, const std::uint32_t (&r)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+/// 16 bytes become zeros.
+TILEMAMBA_DEVICE void clear_shared(unsigned address) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(address), "r"(0) : "memory");
+}
+TILEMAMBA_DEVICE void store_shared_words(unsigned address, const std::uint32_t (&r)[2]) {
+  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+}
 /// All threads of the cluster meet, and see what each did before.
 TILEMAMBA_DEVICE void meet_cluster() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
@@ -129,6 +146,13 @@ TILEMAMBA_DEVICE void set_registers() {
   }
 }
 
+/// The same value, of which the compiler knows nothing: what it derived from it before is not worth keeping in
+/// registers.
+TILEMAMBA_DEVICE int forgotten(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 TILEMAMBA_DEVICE float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -139,6 +163,19 @@ TILEMAMBA_DEVICE float fast_log2(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Pairs of bf16, each result rounded once.
+TILEMAMBA_DEVICE std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+/// a b + c
+TILEMAMBA_DEVICE std::uint32_t multiply_add_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
 }
 
 /// Four 8x8 matrices of 16-bit elements, as ldmatrix loads them.

@@ -27,13 +27,6 @@ inline constexpr unsigned plane_bytes = 64 * 128;  ///< 64 rows of 64 elements o
 /// Where the 16-byte piece `piece` of row `row` of a plane lies.
 TILEMAMBA_DEVICE unsigned swizzled(unsigned row, unsigned piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
 
-/// The same value, of which the compiler knows nothing: what it derived from it before is not worth keeping in
-/// registers.
-TILEMAMBA_DEVICE int forgotten(int value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 /// What a block has of a slice's state, and which tokens of a chunk it finishes: of so many blocks in a row, which are
 /// a cluster in the walk, each has its own `columns`; what their columns give to the outputs is added up.
 template <int columns, int parts_>
@@ -118,10 +111,7 @@ struct StageDecays<true> : StageDecays<false> {
 template <class E>
 TILEMAMBA_DEVICE std::uint32_t weigh_pair(std::uint32_t x, uint2 weight) {
   if constexpr (E::dtype == DType::bf16) {
-    std::uint32_t low, r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(low) : "r"(x), "r"(weight.y));
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(weight.x), "r"(low));
-    return r;
+    return multiply_add_bf16(x, weight.x, multiply_bf16(x, weight.y));
   } else {
     const float2 v = E::unpack(x);
     return E::pack(v.x * __uint_as_float(weight.x), v.y * __uint_as_float(weight.y));

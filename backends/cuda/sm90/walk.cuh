@@ -214,17 +214,13 @@ struct Walk {
       for (int k = lane; k < its.count * 8; k += 32) {
         const int row = k / 8, piece = k % 8;
         if (slice.channel + piece * 8 >= job.call.head_dim) continue;
-        uint4 v;
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(from + worker * plane_bytes + swizzled(row, piece))
-                     : "memory");
+        std::uint32_t pairs[4];
+        load_shared_words(pairs, from + worker * plane_bytes + swizzled(row, piece));
         std::uint16_t* const there = to + row * y.token_stride + piece * 8;
         if (!job.maps.y.by_hand) {
-          *reinterpret_cast<uint4*>(there) = v;
+          *reinterpret_cast<uint4*>(there) = {pairs[0], pairs[1], pairs[2], pairs[3]};
           continue;
         }
-        const std::uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int e = 0; e < 8; ++e) there[e] = static_cast<std::uint16_t>(pairs[e / 2] >> e % 2 * 16);
       }
