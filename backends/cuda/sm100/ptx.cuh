@@ -29,18 +29,12 @@ TILEMAMBA_DEVICE void tensor_release(unsigned tensor, unsigned columns) {
   asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(tensor), "r"(columns) : "memory");
 }
 
-#define TILEMAMBA_EIGHT_NAMES(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
-#define TILEMAMBA_NAMES_16 \
-  TILEMAMBA_EIGHT_NAMES(0, 1, 2, 3, 4, 5, 6, 7) "," TILEMAMBA_EIGHT_NAMES(8, 9, 10, 11, 12, 13, 14, 15)
-#define TILEMAMBA_NAMES_32                                                                                \
-  TILEMAMBA_NAMES_16 "," TILEMAMBA_EIGHT_NAMES(16, 17, 18, 19, 20, 21, 22, 23) "," TILEMAMBA_EIGHT_NAMES( \
-      24, 25, 26, 27, 28, 29, 30, 31)
-#define TILEMAMBA_NAMES_64                                                                                            \
-  TILEMAMBA_NAMES_32                                                                                                  \
-  "," TILEMAMBA_EIGHT_NAMES(32, 33, 34, 35, 36, 37, 38, 39) "," TILEMAMBA_EIGHT_NAMES(                                \
-      40, 41, 42, 43, 44, 45, 46, 47) "," TILEMAMBA_EIGHT_NAMES(48, 49, 50, 51, 52, 53, 54,                           \
-                                                                55) "," TILEMAMBA_EIGHT_NAMES(56, 57, 58, 59, 60, 61, \
-                                                                                              62, 63)
+#define TILEMAMBA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define TILEMAMBA_NAMES_32 TILEMAMBA_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TILEMAMBA_NAMES_64                                               \
+  TILEMAMBA_NAMES_32                                                     \
+      ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+      ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define TILEMAMBA_EIGHT(how, r, k) \
   how(r[k]), how(r[k + 1]), how(r[k + 2]), how(r[k + 3]), how(r[k + 4]), how(r[k + 5]), how(r[k + 6]), how(r[k + 7])
 #define TILEMAMBA_REGISTERS_16(how, r) TILEMAMBA_EIGHT(how, r, 0), TILEMAMBA_EIGHT(how, r, 8)
@@ -103,7 +97,6 @@ TILEMAMBA_DEVICE void store_pairs(unsigned to, const std::uint32_t (&r)[count]) 
 #undef TILEMAMBA_NAMES_64
 #undef TILEMAMBA_NAMES_32
 #undef TILEMAMBA_NAMES_16
-#undef TILEMAMBA_EIGHT_NAMES
 
 /// Until what this thread has loaded is in its registers.
 TILEMAMBA_DEVICE void wait_tensor_loads() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
