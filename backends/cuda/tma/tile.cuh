@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tiles of the wgmma backend: what the handles of the text are here. Every product is accumulated transposed, channels
-/// along the rows of the instruction, so that the packed accumulators of a state are the next product's register
-/// operand.
+/// What the handles of the text are where the copy engine stages tiles and a warpgroup multiplies. Every product is
+/// accumulated transposed, channels along the rows of the instruction, so that the packed accumulators of a state are
+/// the next product's operand.
 ///
 /// The text runs in three roles, each with a worker of its own (decays.cuh, scores.cuh, heads.cuh); a vector is
 /// registers of one warp where it is made and shared memory where others read it.
@@ -10,12 +10,12 @@
 
 #include <type_traits>
 
-#include "backends/cuda/sm90/kernels.hpp"
-#include "backends/cuda/sm90/ptx.cuh"
+#include "backends/cuda/tma/kernels.hpp"
+#include "backends/cuda/tma/ptx.cuh"
 #include "core/tile/tile.hpp"
 #include "kernels/scan_fused.hpp"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 using tile::N;
 using tile::P;
@@ -127,4 +127,4 @@ TILEMAMBA_DEVICE std::uint32_t finite_or_zero(std::uint32_t pair) {
   return pair & (low | high);
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

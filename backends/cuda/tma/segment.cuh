@@ -3,9 +3,9 @@
 /// What the roles of a block agree on: the segment that they walk, and how a chunk's tiles are made clean.
 #pragma once
 
-#include "backends/cuda/sm90/tile.cuh"
+#include "backends/cuda/tma/tile.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 /// Where the copy engine finds the columns of a head (or group), whatever the tokens.
 struct Place {
@@ -202,4 +202,4 @@ TILEMAMBA_DEVICE void clear_undefined(unsigned address, int planes, int lane) {
   }
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma
