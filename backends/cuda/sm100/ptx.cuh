@@ -31,15 +31,17 @@ TILEMAMBA_DEVICE void tensor_release(unsigned tensor, unsigned columns) {
 
 #define TILEMAMBA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define TILEMAMBA_NAMES_32 TILEMAMBA_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define TILEMAMBA_NAMES_64                                               \
-  TILEMAMBA_NAMES_32                                                     \
-      ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
-      ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TILEMAMBA_NAMES_64                                           \
+  TILEMAMBA_NAMES_32                                                 \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define TILEMAMBA_EIGHT(how, r, k) \
   how(r[k]), how(r[k + 1]), how(r[k + 2]), how(r[k + 3]), how(r[k + 4]), how(r[k + 5]), how(r[k + 6]), how(r[k + 7])
-#define TILEMAMBA_REGISTERS_16(how, r) TILEMAMBA_EIGHT(how, r, 0), TILEMAMBA_EIGHT(how, r, 8)
+#define TILEMAMBA_STEP(how, r, k) how(r[k][0]), how(r[k][1]), how(r[k][2]), how(r[k][3])
+#define TILEMAMBA_STEPS_4(how, r, k) \
+  TILEMAMBA_STEP(how, r, k), TILEMAMBA_STEP(how, r, k + 1), TILEMAMBA_STEP(how, r, k + 2), TILEMAMBA_STEP(how, r, k + 3)
 #define TILEMAMBA_REGISTERS_32(how, r) \
-  TILEMAMBA_REGISTERS_16(how, r), TILEMAMBA_EIGHT(how, r, 16), TILEMAMBA_EIGHT(how, r, 24)
+  TILEMAMBA_EIGHT(how, r, 0), TILEMAMBA_EIGHT(how, r, 8), TILEMAMBA_EIGHT(how, r, 16), TILEMAMBA_EIGHT(how, r, 24)
 #define TILEMAMBA_REGISTERS_64(how, r)                                                      \
   TILEMAMBA_REGISTERS_32(how, r), TILEMAMBA_EIGHT(how, r, 32), TILEMAMBA_EIGHT(how, r, 40), \
       TILEMAMBA_EIGHT(how, r, 48), TILEMAMBA_EIGHT(how, r, 56)
@@ -65,34 +67,42 @@ TILEMAMBA_DEVICE void load_fragments(float (&r)[count], unsigned from) {
 /// The other way.
 template <int count>
 TILEMAMBA_DEVICE void store_fragments(unsigned to, const float (&r)[count]) {
-  static_assert(count == 64);
-  asm volatile("tcgen05.st.sync.aligned.16x256b.x16.b32 [%64], {" TILEMAMBA_NAMES_64
-               "};" ::TILEMAMBA_REGISTERS_64("f", r),
-               "r"(to)
-               : "memory");
+  static_assert(count == 32 || count == 64);
+  if constexpr (count == 32) {
+    asm volatile("tcgen05.st.sync.aligned.16x256b.x8.b32 [%32], {" TILEMAMBA_NAMES_32
+                 "};" ::TILEMAMBA_REGISTERS_32("f", r),
+                 "r"(to)
+                 : "memory");
+  } else {
+    asm volatile("tcgen05.st.sync.aligned.16x256b.x16.b32 [%64], {" TILEMAMBA_NAMES_64
+                 "};" ::TILEMAMBA_REGISTERS_64("f", r),
+                 "r"(to)
+                 : "memory");
+  }
 }
-/// Pairs of 16-bit elements, a column a pair: 16 lanes, `count` / 2 times four columns: of every four, lane l of the
-/// warp has column l % 4 of row l / 4 (register 0) and of row l / 4 + 8 (register 1). So a packed accumulator, and a
-/// transposed matrix of ldmatrix, become an operand.
-template <int count>
-TILEMAMBA_DEVICE void store_pairs(unsigned to, const std::uint32_t (&r)[count]) {
-  static_assert(count == 16 || count == 32);
-  if constexpr (count == 16) {
+/// An operand: pairs of 16-bit elements, a column a pair: 16 lanes, `steps` times eight columns, which are 16 elements
+/// of the inner dimension. Of every four columns lane l of the warp has column l % 4 of row l / 4 and of row l / 4 + 8:
+/// so wgmma, mma.sync and ldmatrix have an operand's registers.
+template <int steps>
+TILEMAMBA_DEVICE void store_operand(unsigned to, const std::uint32_t (&r)[steps][4]) {
+  static_assert(steps == 4 || steps == 8);
+  if constexpr (steps == 4) {
     asm volatile("tcgen05.st.sync.aligned.16x128b.x8.b32 [%16], {" TILEMAMBA_NAMES_16
-                 "};" ::TILEMAMBA_REGISTERS_16("r", r),
+                 "};" ::TILEMAMBA_STEPS_4("r", r, 0),
                  "r"(to)
                  : "memory");
   } else {
     asm volatile("tcgen05.st.sync.aligned.16x128b.x16.b32 [%32], {" TILEMAMBA_NAMES_32
-                 "};" ::TILEMAMBA_REGISTERS_32("r", r),
-                 "r"(to)
+                 "};" ::TILEMAMBA_STEPS_4("r", r, 0),
+                 TILEMAMBA_STEPS_4("r", r, 4), "r"(to)
                  : "memory");
   }
 }
 
 #undef TILEMAMBA_REGISTERS_64
 #undef TILEMAMBA_REGISTERS_32
-#undef TILEMAMBA_REGISTERS_16
+#undef TILEMAMBA_STEPS_4
+#undef TILEMAMBA_STEP
 #undef TILEMAMBA_EIGHT
 #undef TILEMAMBA_NAMES_64
 #undef TILEMAMBA_NAMES_32

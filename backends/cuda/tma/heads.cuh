@@ -125,13 +125,15 @@ struct HeadFragments {
     for (int k = 0; k < n / 2; ++k) S.r[k] = 0.0f;
   }
   /// A factor of 0 forgets the state, whatever it is.
-  TILEMAMBA_DEVICE void decay(Registers<n / 2>& S, float factor) const {
+  template <int count>
+  TILEMAMBA_DEVICE void decay(Registers<count>& S, float factor) const {
 #pragma unroll
-    for (int k = 0; k < n / 2; ++k) S.r[k] = weighed(S.r[k], factor);
+    for (int k = 0; k < count; ++k) S.r[k] = weighed(S.r[k], factor);
   }
-  TILEMAMBA_DEVICE void operand(RegisterOperand<n / 16>& out, const Registers<n / 2>& S) const {
+  template <int count>
+  TILEMAMBA_DEVICE void operand(RegisterOperand<count / 8>& out, const Registers<count>& S) const {
 #pragma unroll
-    for (int k = 0; k < n / 16; ++k) {
+    for (int k = 0; k < count / 8; ++k) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) out.r[k][e] = E::pack(S.r[8 * k + 2 * e], S.r[8 * k + 2 * e + 1]);
     }
