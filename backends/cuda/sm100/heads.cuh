@@ -183,9 +183,8 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
   /// registers.
   template <class F>
   TILEMAMBA_DEVICE Token issue(Product product, F products) {
-    return Products<K>::issue(product + this->worker, this->worker, this->warp, [&] {
-      products(static_cast<unsigned>(forgotten(static_cast<int>(in_lane(this->tensor, 16 * this->worker)))));
-    });
+    return Products<K>::issue(product + this->worker, this->worker, this->warp,
+                              [&] { products(in_lane(this->tensor, 16 * forgotten(this->worker))); });
   }
 };
 
