@@ -119,12 +119,13 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
     Base::weigh(y, weights);
   }
   /// The chunk's own part.
-  TILEMAMBA_DEVICE void collect(Outputs& y) const {
+  TILEMAMBA_DEVICE void collect(Outputs& y) {
     Registers<q / 2> within;
     load_fragments(within.r, own(OutputsAt::at));
     wait_tensor_loads();
 #pragma unroll
     for (int k = 0; k < q / 2; ++k) y.r[k] += within.r[k];
+    this->warp = forgotten(this->warp);  // what follows must not keep what it was derived from
   }
 
   // -------------------------------------------------------------------------------------------------------------------
