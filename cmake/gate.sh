@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What must hold of compiled device code: gate.sh OBJECT...
 #
-# No kernel has spilled registers or a stack frame. Every kernel that multiplies has tensor-core instructions (HMMA, or HGMMA of
-# wgmma), and every one that loads tiles has copies in the background (LDGSTS, or UTMALDG of TMA). Needs cuobjdump, of the CUDA
-# toolkit or ($CUOBJDUMP) of the PyPI package nvidia-cuda-cuobjdump. Exit 0: fine, 1: not, 77: could not be checked (and says why).
+# No kernel has spilled registers or a stack frame. Every kernel that multiplies has the tensor-core instructions of its generation
+# (HMMA; HGMMA of wgmma; UTCHMMA of tcgen05, with LDTM and STTM, which load from tensor memory and store to it), and every one that
+# loads tiles has copies in the background (LDGSTS, or UTMALDG of TMA). Needs cuobjdump, of the CUDA toolkit or ($CUOBJDUMP) of the
+# PyPI package nvidia-cuda-cuobjdump. Exit 0: fine, 1: not, 77: could not be checked (and says why).
 set -euo pipefail
 tool=${CUOBJDUMP:-}
 [[ -n $tool && $tool != *NOTFOUND ]] || tool=$(command -v cuobjdump || true)
@@ -22,13 +23,18 @@ for object in "$@"; do
     printf 'gate: %s: kernels with a stack frame or spills:\n%s\n' "$object" "$found" >&2
     failed=1
   fi
-  # For each kernel: its name, and which of the two instructions it has.
+  # For each kernel: its name, and which of the instructions it has. (UTCHMMA has HMMA in its name, too.)
   found=$("$tool" --dump-sass "$object" 2>/dev/null | awk '
-    /Function :/ { report(); name = $3; hmma = ldgsts = 0 }
-    /HMMA|HGMMA/ { hmma = 1 }
-    /LDGSTS|UTMALDG/ { ldgsts = 1 }
+    /Function :/ { report(); name = $3; delete has }
+    match($0, / (UTCHMMA|HGMMA|HMMA|LDTM|STTM|LDGSTS|UTMALDG)[. ]/) { has[substr($0, RSTART + 1, RLENGTH - 2)] = 1 }
     END { report() }
-    function report() { if (name ~ /fused|sum_segments|pass_state|compute_out/ && !(hmma && ldgsts)) print "    " name }')
+    function report(  fine) {
+      if (name !~ /walk|fused|sum_segments|pass_state|compute_out/) return
+      fine = "HMMA" in has && "LDGSTS" in has
+      if (name ~ /sm90/) fine = "HGMMA" in has && "UTMALDG" in has
+      if (name ~ /sm100/) fine = "UTCHMMA" in has && "LDTM" in has && "STTM" in has && "UTMALDG" in has
+      if (!fine) print "    " name
+    }')
   if [[ -n $found ]]; then
     printf 'gate: %s: kernels without products on tensor cores or copies in the background:\n%s\n' "$object" "$found" >&2
     failed=1

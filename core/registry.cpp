@@ -19,6 +19,7 @@ namespace tilemamba {
 std::vector<BackendRow> backend_table() {
   return {
       // member          family    module
+      {"cuda-sm100", "cuda", "tilemamba_backend_cuda.so"},
       {"cuda-sm90", "cuda", "tilemamba_backend_cuda.so"},
       {"cuda-sm80", "cuda", "tilemamba_backend_cuda.so"},
       {"hip-cdna", "hip", "tilemamba_backend_hip.so"},

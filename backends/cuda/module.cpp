@@ -4,12 +4,18 @@
 #include <iterator>
 
 #include "backends/cuda/sm80/backend.hpp"
+#if defined(TILEMAMBA_CUDA_SM100)
+#include "backends/cuda/sm100/backend.hpp"
+#endif
 #if defined(TILEMAMBA_CUDA_SM90)
 #include "backends/cuda/sm90/backend.hpp"
 #endif
 
 extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilemamba_backend_module() {
   static const tilemamba::Backend* const backends[] = {
+#if defined(TILEMAMBA_CUDA_SM100)
+    &tilemamba::cuda::sm100::backend(),
+#endif
 #if defined(TILEMAMBA_CUDA_SM90)
     &tilemamba::cuda::sm90::backend(),
 #endif

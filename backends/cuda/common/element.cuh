@@ -11,8 +11,6 @@
 /// t and 2 t + 1), the same way for a and b, which changes no sum.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <tilemamba/dtype.hpp>
 
 #include "backends/cuda/common/ptx.cuh"
@@ -27,32 +25,20 @@ struct Half {
   using Pair = std::uint32_t;
 
   static TILEMAMBA_DEVICE Pair pack(float low, float high) {
-    Pair r;
-    if constexpr (type == DType::bf16) {
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    } else {
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    }
-    return r;
+    if constexpr (type == DType::bf16) return pack_bf16(low, high);
+    return pack_f16(low, high);
   }
   static TILEMAMBA_DEVICE float2 unpack(Pair v) {
-    if constexpr (type == DType::bf16) {
-      return {__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)};
-    } else {
-      return __half22float2(*reinterpret_cast<const __half2*>(&v));
-    }
+    if constexpr (type == DType::bf16) return {__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)};
+    return unpack_f16(v);
   }
 
   /// d += a b
   static TILEMAMBA_DEVICE void mma(float (&d)[4], const Pair (&a)[4], Pair b0, Pair b1) {
     if constexpr (type == DType::bf16) {
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      mma_bf16(d, a, b0, b1);
     } else {
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      mma_f16(d, a, b0, b1);
     }
   }
 };
@@ -74,13 +60,6 @@ struct F32 {
     return __uint_as_float((__float_as_uint(v) + 0x1000u) & 0xffffe000u);
   }
 
-  static TILEMAMBA_DEVICE void mma_tf32(float (&d)[4], const float (&a)[4], float b0, float b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
-  }
   /// The tensor core cuts its sums off instead of rounding them. Over a long sum, above all a state's, that would add
   /// up: so it sums sixteen products, the small ones first, and what they come to is added with rounding.
   static TILEMAMBA_DEVICE void mma(float (&d)[4], const Pair (&a)[4], Pair b0, Pair b1) {

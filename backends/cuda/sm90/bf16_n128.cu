@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/cuda/sm90/instances.cuh"
+#include "backends/cuda/sm90/cores.cuh"
+#include "backends/cuda/sm90/kernels.hpp"
+#include "backends/cuda/tma/instances.cuh"
 
 namespace tilemamba::cuda::sm90 {
 
-Kernels bf16_n128(std::size_t variant) { return find_kernels<Bf16, 128>(variant); }
+Kernels bf16_n128(std::size_t variant) { return find_kernels<Cores, Bf16, 128>(variant); }
 
 }  // namespace tilemamba::cuda::sm90

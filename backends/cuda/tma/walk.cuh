@@ -13,16 +13,20 @@
 /// tensor core.)
 #pragma once
 
-#include "backends/cuda/sm90/decays.cuh"
-#include "backends/cuda/sm90/heads.cuh"
-#include "backends/cuda/sm90/scores.cuh"
-#include "backends/cuda/sm90/segment.cuh"
+#include "backends/cuda/tma/decays.cuh"
+#include "backends/cuda/tma/heads.cuh"
+#include "backends/cuda/tma/scores.cuh"
+#include "backends/cuda/tma/segment.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
-template <class E_, int n_, Features features_, int parts_>
+/// `Cores`: how the tensor cores of a generation are used (sm90/cores.cuh is one).
+template <class Cores_, class E_, int n_, Features features_, int parts_>
 struct WalkKernel : PartOfState<n_, parts_> {
+  using Cores = Cores_;
   using E = E_;
+  using HeadWorker = typename Cores::template HeadWorker<WalkKernel>;
+  using ScoreWorker = typename Cores::template ScoreWorker<WalkKernel>;
   using PartOfState<n_, parts_>::parts, PartOfState<n_, parts_>::own_tokens;
   static constexpr int n = n_;
   static constexpr Features features = features_;
@@ -51,17 +55,17 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
   static constexpr int cluster_barriers = parts > 1 ? 2 * policy_workers : 0;
   static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers;
-  static constexpr unsigned segment_at = (barriers_at + barriers * 8 + 15) / 16 * 16;
+  static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
+  static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
   static constexpr unsigned shared_bytes = segment_at + sizeof(Segment);
   static_assert(stages >= 3 && shared_bytes <= most_bytes);
 
-  /// The next chunk's state is prepared under this one's products, unless something else needs the registers: a gate,
-  /// or the fp32 weights of fp16 beside documents.
-  static constexpr bool prepares_early = !features.rich && !(features.documents && E::dtype == DType::f16);
+  /// Is the next chunk's state prepared under this one's products?
+  static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
 
   // Registers of a thread of each role; 512 in all.
-  static constexpr int head_registers = n == 64 ? 160 : 176;
-  static constexpr int score_registers = n == 64 ? 144 : (features.documents ? (parts > 1 ? 104 : 112) : 120);
+  static constexpr int head_registers = Cores::head_registers(n);
+  static constexpr int score_registers = Cores::score_registers(n, features, parts);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
   // Offsets of barriers.
@@ -96,6 +100,7 @@ struct WalkKernel : PartOfState<n_, parts_> {
       init(taken, policy_workers, 4 * (parts - 1));
       for (int worker = 0; worker < policy_workers; ++worker) expect_bytes(memory + given + 8 * worker, given_bytes);
     }
+    Cores::init_barriers(memory + cores_at);
     publish_barriers();
   }
 };
@@ -214,17 +219,13 @@ struct Walk {
       for (int k = lane; k < its.count * 8; k += 32) {
         const int row = k / 8, piece = k % 8;
         if (slice.channel + piece * 8 >= job.call.head_dim) continue;
-        uint4 v;
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(from + worker * plane_bytes + swizzled(row, piece))
-                     : "memory");
+        std::uint32_t pairs[4];
+        load_shared_words(pairs, from + worker * plane_bytes + swizzled(row, piece));
         std::uint16_t* const there = to + row * y.token_stride + piece * 8;
         if (!job.maps.y.by_hand) {
-          *reinterpret_cast<uint4*>(there) = v;
+          *reinterpret_cast<uint4*>(there) = {pairs[0], pairs[1], pairs[2], pairs[3]};
           continue;
         }
-        const std::uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int e = 0; e < 8; ++e) there[e] = static_cast<std::uint16_t>(pairs[e / 2] >> e % 2 * 16);
       }
@@ -317,7 +318,7 @@ struct Walk {
     NotGiven D;
   };
   TILEMAMBA_DEVICE void make_scores() const {
-    using W = ScoreWorker<K>;
+    using W = typename K::ScoreWorker;
     W w{lane, warp % 4};
     const ScoresCall call{};
     const unsigned base = memory / 16;
@@ -411,7 +412,7 @@ struct Walk {
   }
 
   TILEMAMBA_DEVICE void walk_head(int worker) const {
-    using W = HeadWorker<K>;
+    using W = typename K::HeadWorker;
     // Looked up again where it is needed: in between there are no registers for it.
     const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
     const auto real = [&] { return worker < segment.often.real_workers; };
@@ -516,6 +517,7 @@ struct Walk {
             }
             if constexpr (K::prepares_early) prepare_next();
           });
+      w.collect(out.y);
       __syncwarp();
       if (lane == 0) {
         arrive(memory + K::empty + 8 * stage);
@@ -564,6 +566,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   if (threadIdx.x < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[threadIdx.x] = 1.0f;
   publish_to_engines();
   if (__syncthreads_or(work) == 0) return;
+  K::Cores::template begin<K>();
   if constexpr (K::parts > 1) meet_cluster();  // nobody reaches into a block before its barriers are there
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Walk<K> roles{job, segment, memory, warp, lane};
@@ -583,7 +586,8 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
     take_registers<K::head_registers>();
     roles.walk_head(warp / 4 - 2);
   }
+  K::Cores::template end<K>();
   if constexpr (K::parts > 1) meet_cluster();  // nor once it has gone
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tiles of the wgmma backend: what the handles of the text are here. Every product is accumulated transposed, channels
-/// along the rows of the instruction, so that the packed accumulators of a state are the next product's register
-/// operand.
+/// What the handles of the text are where the copy engine stages tiles and a warpgroup multiplies. Every product is
+/// accumulated transposed, channels along the rows of the instruction, so that the packed accumulators of a state are
+/// the next product's operand.
 ///
 /// The text runs in three roles, each with a worker of its own (decays.cuh, scores.cuh, heads.cuh); a vector is
 /// registers of one warp where it is made and shared memory where others read it.
@@ -10,12 +10,12 @@
 
 #include <type_traits>
 
-#include "backends/cuda/sm90/kernels.hpp"
-#include "backends/cuda/sm90/ptx.cuh"
+#include "backends/cuda/tma/kernels.hpp"
+#include "backends/cuda/tma/ptx.cuh"
 #include "core/tile/tile.hpp"
 #include "kernels/scan_fused.hpp"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 using tile::N;
 using tile::P;
@@ -26,13 +26,6 @@ inline constexpr unsigned plane_bytes = 64 * 128;  ///< 64 rows of 64 elements o
 
 /// Where the 16-byte piece `piece` of row `row` of a plane lies.
 TILEMAMBA_DEVICE unsigned swizzled(unsigned row, unsigned piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
-
-/// The same value, of which the compiler knows nothing: what it derived from it before is not worth keeping in
-/// registers.
-TILEMAMBA_DEVICE int forgotten(int value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
 
 /// What a block has of a slice's state, and which tokens of a chunk it finishes: of so many blocks in a row, which are
 /// a cluster in the walk, each has its own `columns`; what their columns give to the outputs is added up.
@@ -118,10 +111,7 @@ struct StageDecays<true> : StageDecays<false> {
 template <class E>
 TILEMAMBA_DEVICE std::uint32_t weigh_pair(std::uint32_t x, uint2 weight) {
   if constexpr (E::dtype == DType::bf16) {
-    std::uint32_t low, r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(low) : "r"(x), "r"(weight.y));
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(weight.x), "r"(low));
-    return r;
+    return multiply_add_bf16(x, weight.x, multiply_bf16(x, weight.y));
   } else {
     const float2 v = E::unpack(x);
     return E::pack(v.x * __uint_as_float(weight.x), v.y * __uint_as_float(weight.y));
@@ -137,4 +127,4 @@ TILEMAMBA_DEVICE std::uint32_t finite_or_zero(std::uint32_t pair) {
   return pair & (low | high);
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

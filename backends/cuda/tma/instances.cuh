@@ -5,19 +5,19 @@
 
 #include <utility>
 
-#include "backends/cuda/sm90/sum_segments.cuh"
-#include "backends/cuda/sm90/walk.cuh"
+#include "backends/cuda/tma/sum_segments.cuh"
+#include "backends/cuda/tma/walk.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 /// `n`: columns of a block, of which `parts` make a state.
-template <class E, int n, int parts = 1>
+template <class Cores, class E, int n, int parts = 1>
 Kernels find_kernels(std::size_t wanted) {
   Kernels found;
   const auto look = [&]<std::size_t index>(std::integral_constant<std::size_t, index>) {
     if (index != wanted) return;
-    using Out = WalkKernel<E, n, variants[index], parts>;
-    using Sum = SumKernel<E, n, Features{variants[index].documents}, parts>;
+    using Out = WalkKernel<Cores, E, n, variants[index], parts>;
+    using Sum = SumKernel<Cores, E, n, Features{variants[index].documents}, parts>;
     found.walk = {reinterpret_cast<const void*>(&walk<Out>), Out::threads, Out::shared_bytes};
     found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
   };
@@ -28,4 +28,4 @@ Kernels find_kernels(std::size_t wanted) {
   return found;
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -3,9 +3,9 @@
 /// The worker that sums decays: one warp for a head, two tokens a lane.
 #pragma once
 
-#include "backends/cuda/sm90/tile.cuh"
+#include "backends/cuda/tma/tile.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 /// What a warp asks memory for well before it needs it.
 struct Steps {
@@ -25,7 +25,7 @@ struct DecayWorker {
   template <class Axis>
   using Ordinals = std::conditional_t<documents, LaneOrdinals, NoOrdinals>;
   struct DecayTable {
-    sm90::DecayTable* at;
+    tma::DecayTable* at;
   };
 
   int lane;
@@ -209,4 +209,4 @@ struct DecayWorker {
   }
 };
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -7,15 +7,17 @@
 /// multiplies.
 #pragma once
 
-#include "backends/cuda/sm90/decays.cuh"
-#include "backends/cuda/sm90/heads.cuh"
-#include "backends/cuda/sm90/segment.cuh"
+#include "backends/cuda/tma/decays.cuh"
+#include "backends/cuda/tma/heads.cuh"
+#include "backends/cuda/tma/segment.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
-template <class E_, int n_, Features features_, int parts>
+template <class Cores_, class E_, int n_, Features features_, int parts>
 struct SumKernel : PartOfState<n_, parts> {
+  using Cores = Cores_;
   using E = E_;
+  using HeadWorker = typename Cores::template HeadWorker<SumKernel>;
   static constexpr int n = n_;
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (1 + policy_workers);
@@ -26,7 +28,8 @@ struct SumKernel : PartOfState<n_, parts> {
   static constexpr int stages = 6;
   static constexpr unsigned weights_at = stages * stage_bytes;
   static constexpr unsigned barriers_at = weights_at + stages * policy_workers * sizeof(uint2) * q / 2;
-  static constexpr unsigned segment_at = (barriers_at + 3 * stages * 8 + 15) / 16 * 16;
+  static constexpr unsigned cores_at = barriers_at + 3 * stages * 8;
+  static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
   static constexpr unsigned shared_bytes = segment_at + sizeof(Segment);
 
   static constexpr unsigned landed = barriers_at, full = landed + 8 * stages, empty = full + 8 * stages;
@@ -131,7 +134,7 @@ struct SumSegments {
     const States& entry_states;
   };
   TILEMAMBA_DEVICE void multiply(int worker) const {
-    using W = HeadWorker<K>;
+    using W = typename K::HeadWorker;
     W w{lane, warp % 4, worker, channels_of_slice};
     kernels::SegmentSum<W> sum;
     kernels::begin_segment_sum(w, sum);
@@ -177,6 +180,7 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
       barrier_init(memory + K::full + 8 * s, 1 + policy_workers);
       barrier_init(memory + K::empty + 8 * s, 4 * policy_workers);
     }
+    K::Cores::init_barriers(memory + K::cores_at);
     publish_barriers();
     if (work != 0) {
       if (!job.maps.B.by_hand) prefetch_map(job.maps.B.map);
@@ -184,6 +188,7 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
     }
   }
   if (__syncthreads_or(work) == 0) return;
+  K::Cores::template begin<K>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SumSegments<K> roles{job, segment, memory, warp, lane};
   if (warp < 4) {
@@ -193,6 +198,7 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
   } else {
     roles.multiply(warp / 4 - 1);
   }
+  K::Cores::template end<K>();
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -5,9 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backends/cuda/sm90/kernels.hpp"
+#include "backends/cuda/tma/kernels.hpp"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 using EncodeMap = decltype(&cuTensorMapEncodeTiled);
 
@@ -62,4 +62,4 @@ using EncodeMap = decltype(&cuTensorMapEncodeTiled);
   return dt.token_stride >= 0 && dt.token_stride * static_cast<std::int64_t>(size_of(dt.dtype)) <= 0xffffffff;
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -3,9 +3,9 @@
 /// What the roles of a block agree on: the segment that they walk, and how a chunk's tiles are made clean.
 #pragma once
 
-#include "backends/cuda/sm90/tile.cuh"
+#include "backends/cuda/tma/tile.cuh"
 
-namespace tilemamba::cuda::sm90 {
+namespace tilemamba::cuda::tma {
 
 /// Where the copy engine finds the columns of a head (or group), whatever the tokens.
 struct Place {
@@ -166,8 +166,7 @@ TILEMAMBA_DEVICE void copy_tile(unsigned to, const kernels::TokenView& view, int
           pairs[e / 2] |= static_cast<std::uint32_t>(from[row * view.token_stride + four + e]) << e % 2 * 16;
       }
     }
-    const unsigned address = to + swizzled(row, four / 8) + four % 8 * 2;
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(address), "r"(pairs[0]), "r"(pairs[1]) : "memory");
+    store_shared_words(to + swizzled(row, four / 8) + four % 8 * 2, pairs);
   }
 }
 
@@ -187,10 +186,7 @@ TILEMAMBA_DEVICE void clear_rows(unsigned address, int planes, int count, int la
 #pragma unroll 1
   for (int plane = 0; plane < planes; ++plane) {
 #pragma unroll 1
-    for (int k = count * 8 + lane; k < q * 8; k += 32) {
-      asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(address + plane * plane_bytes + k * 16), "r"(0)
-                   : "memory");
-    }
+    for (int k = count * 8 + lane; k < q * 8; k += 32) clear_shared(address + plane * plane_bytes + k * 16);
   }
 }
 /// What is infinite or undefined becomes zero. One warp.
@@ -199,15 +195,11 @@ TILEMAMBA_DEVICE void clear_undefined(unsigned address, int planes, int lane) {
 #pragma unroll 1
   for (unsigned k = lane * 16; k < planes * plane_bytes; k += 32 * 16) {
     std::uint32_t v[4];
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(address + k)
-                 : "memory");
+    load_shared_words(v, address + k);
 #pragma unroll
     for (std::uint32_t& pair : v) pair = finite_or_zero<E>(pair);
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address + k), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
+    store_shared_words(address + k, v);
   }
 }
 
-}  // namespace tilemamba::cuda::sm90
+}  // namespace tilemamba::cuda::tma

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the walk needs to know of tcgen05.
+#pragma once
+
+#include "backends/cuda/sm100/heads.cuh"
+#include "backends/cuda/sm100/scores.cuh"
+
+namespace tilemamba::cuda::sm100 {
+
+struct Cores {
+  template <class K>
+  using HeadWorker = sm100::HeadWorker<K>;
+  template <class K>
+  using ScoreWorker = sm100::ScoreWorker<K>;
+
+  /// States need no registers.
+  static constexpr bool prepares_early(DType, Features) { return true; }
+  static constexpr int head_registers(int) { return 168; }
+  static constexpr int score_registers(int, Features, int) { return 120; }
+
+  // The address of tensor memory, and the barriers of products.
+  static constexpr unsigned shared_bytes = 8 + 8 * product_barriers;
+  static TILEMAMBA_DEVICE void init_barriers(unsigned at) {
+    for (int k = 0; k < product_barriers; ++k) barrier_init(at + 8 + 8 * k, 1);
+  }
+  /// All threads. Nobody else is on the multiprocessor: a block has nearly all of its shared memory.
+  template <class K>
+  static TILEMAMBA_DEVICE void begin() {
+    if (threadIdx.x < 32) {
+      tensor_allocate(shared_address(K::cores_at), columns);
+      tensor_relinquish();
+    }
+    meet(0, K::threads);
+  }
+  template <class K>
+  static TILEMAMBA_DEVICE void end() {
+    fence_before_sync();
+    meet(0, K::threads);
+    if (threadIdx.x >= 32) return;
+    fence_after_sync();
+    tensor_release(*reinterpret_cast<const unsigned*>(shared_memory + K::cores_at), columns);
+  }
+};
+
+}  // namespace tilemamba::cuda::sm100

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The worker that makes scores and decays them.
+#pragma once
+
+#include "backends/cuda/sm100/products.cuh"
+#include "backends/cuda/tma/scores.cuh"
+
+namespace tilemamba::cuda::sm100 {
+
+template <class K>
+struct ScoreWorker : ScoreFragments<K>, Products<K> {
+  using E = typename K::E;
+  using Token = sm100::Token;
+  /// In tensor memory.
+  struct Scores {
+    unsigned at;
+  };
+  template <class R, class C, Part part = Part::full>
+  using Accumulator = Scores;
+
+  /// Chunks take turns with the lanes.
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Scores> scores, const SharedTile<tile::as_A>& C,
+                                 const SharedTile<tile::as_Bt | tile::as_B>& B) {
+    const unsigned to = in_lane(this->tensor + ScoresAt::at, 16 * this->parity(scores_product));
+    scores.target.at = to;
+    const std::uint64_t c = inner_columns(C.at * 16), b = inner_columns(B.at * 16);
+    return this->issue(scores_product, policy_workers, this->warp, [&] {
+      constexpr std::uint32_t instruction = InstructionDescriptor{E::dtype == DType::bf16, false, q}.bits();
+      product_of_shared<false>(to, c, b, instruction);
+#pragma unroll
+      for (int k = 1; k < n / 16; ++k) {
+        const unsigned step = k / 4 * plane_bytes + k % 4 * 32;
+        product_of_shared<true>(to, further(c, step), further(b, step), instruction);
+      }
+    });
+  }
+
+  template <class... Arguments>
+  TILEMAMBA_DEVICE void decay_scores(SharedOperand& out, const Scores& scores, const Arguments&... arguments) const {
+    Registers<q / 2> here;
+    load_fragments(here.r, in_lane(scores.at, 32 * this->warp));
+    wait_tensor_loads();
+    ScoreFragments<K>::decay_scores(out, here, arguments...);
+  }
+};
+
+}  // namespace tilemamba::cuda::sm100

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/tma/backend.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "backends/cuda/common/device.hpp"
+#include "backends/cuda/common/memory.hpp"
+#include "backends/cuda/common/stopwatch.hpp"
+#include "backends/cuda/sm80/backend.hpp"
+#include "backends/cuda/sm80/kernels.hpp"
+#include "backends/cuda/tma/maps.hpp"
+
+namespace tilemamba::cuda::tma {
+
+namespace {
+
+/// Empty: the device is of this generation.
+std::string refusal(const Generation& generation, const DeviceFacts& device) {
+  return device.refusal.empty() ? why_not(generation.instructions, device.capability) : device.refusal;
+}
+
+/// Loads a kernel, which then may have its shared memory.
+cudaError_t load(const Kernel& kernel) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(kernel.shared_bytes));
+}
+
+cudaLaunchAttribute cluster_of(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+/// How many blocks, or clusters of them, the device (it is current) runs at once: a cluster lies within one group of
+/// multiprocessors, and what is over there stays idle. Where the policy is a second choice at best, an estimate does.
+int clusters_of(const Generation& generation, const Problem& problem, const Policy& policy, const DeviceFacts& device) {
+  const int most = std::max(1, device.multiprocessors / policy.parts);
+  if (policy.parts == 1 || problem.state <= policy.state / 2) return most;
+  static std::mutex mutex;
+  static std::map<std::pair<int, int>, int> known;  // by device and size of the cluster
+  const std::lock_guard lock(mutex);
+  const auto [entry, is_new] = known.try_emplace({problem.device.index, policy.parts}, most);
+  if (!is_new) return entry->second;
+  const Kernel kernel = generation.kernels(DType::bf16, policy, 0).walk;
+  cudaLaunchAttribute attribute = cluster_of(policy.parts);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(most * policy.parts));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = kernel.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (load(kernel) == cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&clusters, kernel.function, &config) == cudaSuccess && clusters > 0) {
+    entry->second = clusters;
+  }
+  (void)cudaGetLastError();  // the launch will say what is wrong
+  return entry->second;
+}
+
+/// A problem made ready to run on its device.
+class WalkExecutable : public Executable {
+ public:
+  WalkExecutable(const Generation& generation, const Problem& problem, const Policy& policy, const Cutting& cutting)
+      : problem_(problem),
+        policy_(policy),
+        padded_(padded(problem, policy)),
+        cutting_(cutting),
+        kernels_(generation.kernels(problem.x, policy, variant_of(problem))),
+        encode_(find_encoder()) {}
+
+  /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
+  /// or "".
+  [[nodiscard]] std::string load() const {
+    if (encode_ == nullptr) return "the driver has no cuTensorMapEncodeTiled";
+    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.walk}) {
+      const cudaError_t error = tma::load(kernel);
+      if (error == cudaSuccess) continue;
+      (void)cudaGetLastError();
+      return in_words(error, "loading a kernel");
+    }
+    return "";
+  }
+
+  [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
+    kernels::Call lowered = kernels::lower(arguments, padded_, arrangement_of(cutting_), workspace);
+    lowered.head_dim = static_cast<int>(problem_.head_dim);
+    const bool packed = lowered.sequences.cu_seqlens != nullptr;
+    Job job{{},
+            lowered,
+            {},
+            {},
+            {lowered, channels_of_slice, policy_workers},
+            packed ? kernels::Sequence{} : lowered.sequences[0],
+            lowered.sequences.cut.chunks(problem_.tokens),
+            static_cast<int>(cutting_.units)};
+    kernels::Call& call = job.call;
+    static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
+    static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
+    job.entry_states.as_registers = true;
+    if (!near(call.dt))
+      return {ErrorCode::unsupported, "dt: its stride from token to token must be positive and below 4 GiB"};
+    make_maps(job);
+
+    const Current current(problem_.device.index);
+    cudaError_t error = current.failure();
+    const auto launch = [&](const void* function, int threads, unsigned shared_bytes, std::int64_t blocks,
+                            void* parameter, bool early, int cluster = 1) {
+      if (blocks == 0 || error != cudaSuccess) return;
+      cudaLaunchConfig_t config{};
+      config.gridDim = dim3(static_cast<unsigned>(blocks));
+      config.blockDim = dim3(static_cast<unsigned>(threads));
+      config.dynamicSmemBytes = shared_bytes;
+      config.stream = static_cast<cudaStream_t>(stream);
+      cudaLaunchAttribute attributes[2]{};
+      config.attrs = attributes;
+      if (early) {
+        cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+      }
+      if (cluster > 1) attributes[config.numAttrs++] = cluster_of(cluster);
+      void* list[] = {parameter};
+      error = cudaLaunchKernelExC(&config, function, list);
+    };
+    const std::int64_t units = call.sequences.most_units(),
+                       walks = packed ? units
+                                      : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units),
+                       blocks = static_cast<std::int64_t>(job.heads.count) * policy_.parts;
+    const bool segments = call.sequences.slots > 0 && units > 0;
+    if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
+    if (segments)
+      launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
+             units * blocks, &job, false);
+    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * blocks, &job, segments,
+           policy_.parts);
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return {ErrorCode::backend_failure, in_words(error, "a launch")};
+  } catch (const std::exception& fault) {
+    return {ErrorCode::backend_failure, fault.what()};
+  }
+
+ private:
+  void make_maps(Job& job) const {
+    if (problem_.tokens == 0 || problem_.batch == 0) return;  // nobody looks at them
+    const kernels::Call& call = job.call;
+    const auto of_heads = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.heads, channels_of_slice, q, problem_);
+    };
+    // Each block of a cluster finishes some of the tokens.
+    const auto of_outputs = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.heads, channels_of_slice, q / policy_.parts, problem_);
+    };
+    const auto of_groups = [&](const kernels::TokenView& view) {
+      return make_map(encode_, view, problem_.groups, static_cast<int>(padded_.state), q, problem_);
+    };
+    job.maps = {of_heads(call.x), call.z.given ? of_outputs(call.z) : Map{}, of_groups(call.B), of_groups(call.C),
+                problem_.y == problem_.x ? of_outputs(call.y) : Map{}};
+  }
+
+  Problem problem_;
+  Policy policy_;
+  Problem padded_;
+  Cutting cutting_;
+  Kernels kernels_;
+  EncodeMap encode_;
+};
+
+/// Why a policy cannot run a problem; empty: it can.
+std::string refusal(const Problem& problem, const Policy& policy, const kernels::WorkspaceLayout& layout) {
+  if (problem.x == DType::f32) return "it multiplies 16-bit types; x is fp32";
+  if (problem.state > policy.state)
+    return "its state has " + std::to_string(policy.state) + " columns, N is " + std::to_string(problem.state);
+  if (problem.state % 8 != 0)
+    return "the copy engine moves 16 bytes: N must be a multiple of 8, it is " + std::to_string(problem.state);
+  if (problem.head_dim % 8 != 0)
+    return "the copy engine moves 16 bytes: P must be a multiple of 8, it is " + std::to_string(problem.head_dim);
+  const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, channels_of_slice) * problem.heads;
+  if ((layout.slots + problem.sequences()) * slices * policy.parts > std::numeric_limits<int>::max())
+    return "more blocks than a grid may have (2^31 - 1)";
+  return "";
+}
+
+class WalkBackend : public Backend {
+ public:
+  explicit WalkBackend(const Generation& generation) : generation_(generation) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return generation_.name; }
+  [[nodiscard]] bool proven() const noexcept override { return generation_.proven; }
+
+  [[nodiscard]] Probe probe() const override {
+    return probe_of(
+        machine(), [this](const DeviceFacts& device) { return refusal(generation_, device); },
+        std::string(generation_.instructions.name) + " and TMA for 16-bit types and N up to 512; the rest as cuda-sm80");
+  }
+
+  [[nodiscard]] std::string cannot_address(const Device& device) const override {
+    if (std::string why = sm80::backend().cannot_address(device); !why.empty()) return why;
+    return refusal(generation_, facts(device));
+  }
+
+  [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
+    std::vector<Offer> result;
+    const Current current(problem.device.index);
+    for (const Policy& policy : generation_.policies) {
+      const kernels::WorkspaceLayout layout(padded(problem, policy), arrangement_of(cut(problem, policy)));
+      result.push_back({Schedule::fused, policy.name, refusal(problem, policy, layout), layout.bytes});
+    }
+    // What these kernels are not made for: fp32, other schedules, larger states.
+    for (Offer& offer : sm80::backend().offers(problem)) result.push_back(std::move(offer));
+    return result;
+  }
+
+  [[nodiscard]] std::unique_ptr<Executable> prepare(const Problem& problem, const Offer& offer,
+                                                    Outcome& outcome) const override try {
+    for (const Policy& policy : generation_.policies) {
+      if (policy.name != offer.policy || offer.schedule != Schedule::fused) continue;
+      const Current current(problem.device.index);
+      outcome.message = in_words(current.failure(), "making the device current");
+      if (!outcome.message.empty()) return nullptr;
+      auto executable = std::make_unique<WalkExecutable>(generation_, problem, policy, cut(problem, policy));
+      outcome.message = executable->load();
+      if (!outcome.message.empty()) return nullptr;
+      return executable;
+    }
+    return sm80::backend().prepare(problem, offer, outcome);
+  } catch (const std::exception& fault) {
+    outcome.message = fault.what();
+    return nullptr;
+  }
+
+  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override {
+    return sm80::backend().allocate(device, bytes);
+  }
+  void release(const Device& device, void* memory) const noexcept override { sm80::backend().release(device, memory); }
+  [[nodiscard]] void* borrow(const Device& device, std::size_t bytes, void* stream) const noexcept override {
+    return cuda::borrow(device, bytes, stream);
+  }
+  void give_back(const Device& device, void* memory, void* stream) const noexcept override {
+    cuda::give_back(device, memory, stream);
+  }
+  [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
+  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
+                                                     Outcome& outcome) const override {
+    return cuda::stopwatch(device, std::move(calls), outcome);
+  }
+  [[nodiscard]] Device home() const noexcept override { return sm80::backend().home(); }
+  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
+                               std::size_t bytes) const noexcept override {
+    return sm80::backend().upload(device, to, from, bytes);
+  }
+  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
+                                 std::size_t bytes) const noexcept override {
+    return sm80::backend().download(device, to, from, bytes);
+  }
+
+ private:
+  [[nodiscard]] Cutting cut(const Problem& problem, const Policy& policy) const {
+    const DeviceFacts& device = facts(problem.device);
+    return cutting_of(problem, policy, {device.multiprocessors, clusters_of(generation_, problem, policy, device)});
+  }
+  /// Of a device that can be addressed.
+  static const DeviceFacts& facts(const Device& device) {
+    return machine().devices[static_cast<std::size_t>(device.index)];
+  }
+
+  Generation generation_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Backend> make_backend(const Generation& generation) {
+  return std::make_unique<WalkBackend>(generation);
+}
+
+}  // namespace tilemamba::cuda::tma

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The worker of a slice of a head: a warpgroup, of which each warp has 16 channels. A lane has the channels `row` and
+/// `row + 8` and, of every eight tokens or columns of the state, two.
+#pragma once
+
+#include "backends/cuda/tma/segment.cuh"
+
+namespace tilemamba::cuda::tma {
+
+template <class K>
+struct HeadFragments {
+  using E = typename K::E;
+  static constexpr int n = K::n;
+  static constexpr int own = q / 2 / K::parts;  ///< registers of the outputs that a block finishes
+  static constexpr bool documents = K::features.documents, wide = K::features.wide;
+
+  template <class R, class C, unsigned use>
+  struct OperandOf {
+    using type = RegisterOperand<q / 16>;  // x
+  };
+  template <unsigned use>
+  struct OperandOf<P, N, use> {
+    using type = RegisterOperand<n / 16>;
+  };
+  template <unsigned use>
+  struct OperandOf<Q, Q, use> {
+    using type = SharedOperand;
+  };
+  template <class R, class C>
+  struct SharedOf {
+    template <unsigned uses>
+    using type = HeadTile;
+  };
+  template <class R>
+  struct SharedOf<R, N> {
+    template <unsigned uses>
+    using type = SharedTile<uses>;
+  };
+
+  template <class R, class C, unsigned uses>
+  using Shared = typename SharedOf<R, C>::template type<uses>;
+  template <class R, class C, Part part = Part::full>
+  using Accumulator = Registers<q / 2>;
+  template <class R, class C, unsigned use, Part part = Part::full>
+  using Operand = typename OperandOf<R, C, use>::type;
+  struct NarrowLeaving {
+    std::uint32_t r[own / 2];
+    unsigned at;  ///< the tile of x, which y replaces
+  };
+  template <class R, class C>
+  using Leaving = std::conditional_t<wide, Registers<own>, NarrowLeaving>;
+  template <class Axis>
+  using Vector = SharedVector;
+  template <class Axis>
+  using Weights = SharedWeights;
+  template <class Axis>
+  using Ordinals = NoOrdinals;
+  struct DecayTable {};
+
+  int lane, warp, worker;
+  int channels;  ///< of the slice; rows beyond are nobody's
+
+  TILEMAMBA_DEVICE int row() const { return 16 * warp + lane / 4; }
+  TILEMAMBA_DEVICE int column() const { return 2 * (lane % 4); }
+
+  // ----------------------------------------------------------------------------------------------------------------
+  // states
+  TILEMAMBA_DEVICE void get(Registers<n / 2>& S, const States& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice) const {
+    if (!view.given) return zero(S);
+    std::int64_t offset = view.offset(batch, index, slice);
+    if (view.as_registers) {
+      offset += K::first_column() * channels_of_slice;
+      const float4* from =
+          reinterpret_cast<const float4*>(static_cast<const float*>(view.data) + offset) + warp * 32 + lane;
+#pragma unroll
+      for (int t = 0; t < n / 8; ++t) {
+        const float4 v = from[t * 128];
+        S.r[4 * t] = v.x, S.r[4 * t + 1] = v.y, S.r[4 * t + 2] = v.z, S.r[4 * t + 3] = v.w;
+      }
+      return;
+    }
+    offset += row() * view.channel_stride + K::first_column() + column();
+    const bool pairs = view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 &&
+                       offset % 2 == 0 && view.channel_stride % 2 == 0 && view.width % 2 == 0;
+    if (pairs)
+      return load_pairs(S, view, reinterpret_cast<const float2*>(static_cast<const float*>(view.data) + offset));
+    switch (view.dtype) {
+      case DType::f32:
+        return load_state(S, view, static_cast<const float*>(view.data) + offset, [](float v) { return v; });
+      case DType::bf16:
+        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+                          [](std::uint32_t v) { return Bf16::unpack(v).x; });
+      default:
+        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+                          [](std::uint32_t v) { return F16::unpack(v).x; });
+    }
+  }
+  TILEMAMBA_DEVICE void put(const kernels::StateView& view, std::int64_t batch, std::int64_t index,
+                            const tile::Slice& slice, const Registers<n / 2>& S) const {
+    const std::int64_t offset =
+        view.offset(batch, index, slice) + row() * view.channel_stride + K::first_column() + column();
+    switch (view.dtype) {
+      case DType::f32:
+        return store_state(S, view, static_cast<float*>(view.data) + offset, [](float v) { return v; });
+      case DType::bf16:
+        return store_state(S, view, static_cast<std::uint16_t*>(view.data) + offset,
+                           [](float v) { return Bf16::pack(v, 0.0f); });
+      default:
+        return store_state(S, view, static_cast<std::uint16_t*>(view.data) + offset,
+                           [](float v) { return F16::pack(v, 0.0f); });
+    }
+  }
+  /// Into the workspace.
+  TILEMAMBA_DEVICE void put(const States& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
+                            const Registers<n / 2>& S) const {
+    const std::int64_t offset = view.offset(batch, index, slice) + K::first_column() * channels_of_slice;
+    float4* to = reinterpret_cast<float4*>(static_cast<float*>(view.data) + offset) + warp * 32 + lane;
+#pragma unroll
+    for (int t = 0; t < n / 8; ++t) to[t * 128] = {S.r[4 * t], S.r[4 * t + 1], S.r[4 * t + 2], S.r[4 * t + 3]};
+  }
+  TILEMAMBA_DEVICE void zero(Registers<n / 2>& S) const {
+#pragma unroll
+    for (int k = 0; k < n / 2; ++k) S.r[k] = 0.0f;
+  }
+  /// A factor of 0 forgets the state, whatever it is.
+  template <int count>
+  TILEMAMBA_DEVICE void decay(Registers<count>& S, float factor) const {
+#pragma unroll
+    for (int k = 0; k < count; ++k) S.r[k] = weighed(S.r[k], factor);
+  }
+  template <int count>
+  TILEMAMBA_DEVICE void operand(RegisterOperand<count / 8>& out, const Registers<count>& S) const {
+#pragma unroll
+    for (int k = 0; k < count / 8; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out.r[k][e] = E::pack(S.r[8 * k + 2 * e], S.r[8 * k + 2 * e + 1]);
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------------
+  // x
+  /// The transpose of a tile of x into registers. Where documents meet, what is not finite must reach no product.
+  TILEMAMBA_DEVICE void fetch(HeadTile& x) const {
+    const int matrix = lane / 8;
+    const unsigned address = x.at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      ldmatrix_transposed(x.fragments[k], address + k * 2048);
+      if constexpr (documents) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x.fragments[k][e] = finite_or_zero<E>(x.fragments[k][e]);
+      }
+    }
+  }
+  template <class F>
+  TILEMAMBA_DEVICE void operand_if(bool, RegisterOperand<q / 16>& out, const HeadTile& x, F) const {
+    HeadTile again{x.at};
+    fetch(again);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out.r[k][e] = again.fragments[k][e];
+    }
+  }
+  TILEMAMBA_DEVICE void weigh(RegisterOperand<q / 16>& out, const HeadTile& x, const SharedWeights& weights) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint2 w = weights.at[8 * k + 4 * half + lane % 4];
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) out.r[k][e] = weigh_pair<E>(x.fragments[k][e], w);
+      }
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------------
+  // y
+  TILEMAMBA_DEVICE void weigh(Registers<q / 2>& y, const SharedVector& weights) const {
+#pragma unroll
+    for (int t = 0; t < q / 8; ++t) {
+      const float2 w = *reinterpret_cast<const float2*>(&weights.at[8 * t + column()]);
+      y.r[4 * t] = weighed(y.r[4 * t], w.x), y.r[4 * t + 1] = weighed(y.r[4 * t + 1], w.y);
+      y.r[4 * t + 2] = weighed(y.r[4 * t + 2], w.x), y.r[4 * t + 3] = weighed(y.r[4 * t + 3], w.y);
+    }
+  }
+  /// The gate.
+  template <class F>
+  TILEMAMBA_DEVICE void map(Registers<own>& y, F f, const tile::Same<HeadTile>& z) const {
+    beside(y, z.tile.at, [&](float& y_i, float z_i, int) { y_i = f(y_i, z_i); });
+  }
+  /// D came in with the product of x.
+  TILEMAMBA_DEVICE void add_skip(Registers<own>&, const HeadTile&, const kernels::HeadView&, const tile::Slice&) const {
+  }
+  /// D of each of the slice's channels, into shared memory: there are no registers for it. Of a cluster, one block adds
+  /// it.
+  TILEMAMBA_DEVICE float* skips() const {
+    return reinterpret_cast<float*>(shared_memory + K::skips_at) + forgotten(worker) * channels_of_slice;
+  }
+  TILEMAMBA_DEVICE void find_skips(const kernels::HeadView& D, const tile::Slice& slice) const {
+    const int channel = 32 * warp + lane;
+    if (channel < channels_of_slice)
+      skips()[channel] =
+          channel < channels && K::part() == 0 ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
+    meet(1 + worker, 128);
+  }
+  TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<own>& y) const {
+#pragma unroll
+    for (int k = 0; k < own / 2; ++k) out.r[k] = E::pack(y.r[2 * k], y.r[2 * k + 1]);
+  }
+  TILEMAMBA_DEVICE void narrow(Registers<own>& out, const Registers<own>& y) const { out = y; }
+  /// Over x, from where the copy engine takes it; each warp writes only the columns that it alone has read.
+  TILEMAMBA_DEVICE void put(const kernels::TokenView&, const tile::Tokens&, const tile::Slice&,
+                            const NarrowLeaving& y) const {
+    const int matrix = lane / 8;
+    const unsigned address =
+        y.at * 16 + K::first_token() * 128 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < own / 8; ++k)
+      stmatrix_transposed(address + k * 2048, y.r[4 * k], y.r[4 * k + 1], y.r[4 * k + 2], y.r[4 * k + 3]);
+    publish_to_engines();
+  }
+  /// fp32 outputs of 16-bit inputs go straight to memory: eight lanes have 32 bytes of a token.
+  TILEMAMBA_DEVICE void put(const kernels::TokenView& view, const tile::Tokens& tokens, const tile::Slice& slice,
+                            const Registers<own>& y) const {
+    float* const to = static_cast<float*>(view.data) + view.offset(tokens, slice.head, slice.channel + row());
+#pragma unroll
+    for (int t = 0; t < own / 4; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int i = K::first_token() + 8 * t + column() + e % 2, below = e / 2 * 8;
+        if (i < tokens.count && row() + below < channels) to[i * view.token_stride + below] = y.r[4 * t + e];
+      }
+    }
+  }
+
+  /// The block has all columns.
+  TILEMAMBA_DEVICE void sum_columns(Registers<q / 2>&) const {}
+
+  TILEMAMBA_DEVICE float last(const SharedVector& v) const { return v.at[q - 1]; }
+
+  /// y + D x: the operand's registers lie as the accumulators do. (On the diagonal of the decayed scores it would cost
+  /// nothing, but be rounded with them.)
+  TILEMAMBA_DEVICE void add_skips(Registers<q / 2>& y, const RegisterOperand<q / 16>& x) const {
+    const float skip[2] = {skips()[row()], skips()[row() + 8]};
+#pragma unroll
+    for (int k = 0; k < q / 16; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 v = E::unpack(x.r[k][e]);
+        y.r[8 * k + 2 * e] += skip[e % 2] * v.x;
+        y.r[8 * k + 2 * e + 1] += skip[e % 2] * v.y;
+      }
+    }
+  }
+
+ private:
+  /// Only where documents meet can there be anything that a weight of zero has to remove.
+  TILEMAMBA_DEVICE static float weighed(float v, float weight) {
+    if constexpr (documents) return tile::weigh(v, weight);
+    return v * weight;
+  }
+  /// Element by element: states may lie at any stride. `from`: this lane's first.
+  template <class T, class F>
+  TILEMAMBA_DEVICE void load_state(Registers<n / 2>& S, const kernels::StateView& view, const T* from, F widen) const {
+    const int width = view.width - K::first_column() - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, from += 8 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 4; ++t) {
+        const int c = t / 2 * 8 + t % 2;
+        S.r[t / 2 * 4 + half * 2 + t % 2] = exists && c < width ? widen(from[c]) : 0.0f;
+      }
+    }
+  }
+  TILEMAMBA_DEVICE void load_pairs(Registers<n / 2>& S, const kernels::StateView& view, const float2* from) const {
+    const int width = view.width - K::first_column() - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, from += 4 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 8; ++t) {
+        const float2 v = exists && 8 * t < width ? from[4 * t] : float2{};
+        S.r[4 * t + 2 * half] = v.x, S.r[4 * t + 2 * half + 1] = v.y;
+      }
+    }
+  }
+  template <class T, class F>
+  TILEMAMBA_DEVICE void store_state(const Registers<n / 2>& S, const kernels::StateView& view, T* to, F narrow) const {
+    const int width = view.width - K::first_column() - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, to += 8 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 4; ++t) {
+        const int c = t / 2 * 8 + t % 2;
+        if (exists && c < width) to[c] = static_cast<T>(narrow(S.r[t / 2 * 4 + half * 2 + t % 2]));
+      }
+    }
+  }
+  /// Every y with the element of a tile of z that lies where it does.
+  template <class F>
+  TILEMAMBA_DEVICE void beside(Registers<own>& y, unsigned at, F f) const {
+    const int matrix = lane / 8;
+    const unsigned address = at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
+#pragma unroll
+    for (int k = 0; k < own / 8; ++k) {
+      std::uint32_t pairs[4];
+      ldmatrix_transposed(pairs, address + k * 2048);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 v = E::unpack(pairs[e]);
+        f(y.r[8 * k + 2 * e], v.x, e % 2);
+        f(y.r[8 * k + 2 * e + 1], v.y, e % 2);
+      }
+    }
+  }
+};
+
+/// Where a cluster shares a state's columns: who finishes the outputs of some tokens of a chunk, when all blocks' parts
+/// of them are there. The warps are those of the head's worker, a chunk later: while the parts were on their way they
+/// had the next chunk's products to issue.
+template <class K>
+struct Finisher : HeadFragments<K> {
+  using Base = HeadFragments<K>;
+  using Base::lane, Base::warp, Base::worker, Base::own;
+  template <class R, class C, Part part = Part::full>
+  using Accumulator = Registers<own>;
+
+  unsigned x_at;    ///< the chunk's tile of x; this block's part waits there, a warp's in the columns it alone has read
+  unsigned parity;  ///< of the chunk
+
+  /// y of each token to the block that finishes it; its own stays here.
+  TILEMAMBA_DEVICE void give(const Registers<q / 2>& y) const {
+    wait_phase(shared_address(K::taken) + 8 * worker, parity ^ 1);
+    const int part = K::part();
+#pragma unroll
+    for (int k = 0; k < own; k += 4) {
+      float its[K::parts][4];  // of this block, the next one, ...
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+#pragma unroll
+        for (int to = 0; to < K::parts; ++to) its[to][e] = y.r[to * own + k + e];
+#pragma unroll
+        for (int step = 1; step < K::parts; step *= 2) {
+          float turned[K::parts];
+#pragma unroll
+          for (int to = 0; to < K::parts; ++to) turned[to] = part & step ? its[(to + step) % K::parts][e] : its[to][e];
+#pragma unroll
+          for (int to = 0; to < K::parts; ++to) its[to][e] = turned[to];
+        }
+      }
+      store_shared_four(kept(k), its[0]);
+#pragma unroll
+      for (int to = 1; to < K::parts; ++to) {
+        const int there = (part + to) % K::parts;
+        store_there(in_block(place(K::parts - 1 - to) + k * 512, there), its[to],
+                    in_block(shared_address(K::given) + 8 * worker, there));
+      }
+    }
+    if constexpr (Base::wide) publish_to_engines();  // the next to write there; else y's put says so
+  }
+  /// Always in the same order.
+  TILEMAMBA_DEVICE void sum_columns(Registers<own>& y) const {
+    const unsigned given = shared_address(K::given) + 8 * worker;
+    wait_phase(given, parity);
+    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next chunk's
+#pragma unroll
+    for (int k = 0; k < own; k += 4) {
+      const float4 v = load_shared_four(kept(k));
+      y.r[k] = v.x, y.r[k + 1] = v.y, y.r[k + 2] = v.z, y.r[k + 3] = v.w;
+#pragma unroll
+      for (int from = 0; from < K::parts - 1; ++from) {
+        const float4 more = load_shared_four(place(from) + k * 512);
+        y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
+      }
+    }
+    __syncwarp();
+    if (lane < K::parts - 1) {
+      arrive_there(in_block(shared_address(K::taken) + 8 * worker, (K::part() + 1 + lane) % K::parts));
+    }
+  }
+
+ private:
+  /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
+  TILEMAMBA_DEVICE unsigned place(int from) const {
+    return shared_address(K::given_at) + (worker * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
+  }
+  TILEMAMBA_DEVICE unsigned kept(int k) const { return x_at * 16 + swizzled(k / 4 % 2 * 32 + lane, 2 * warp + k / 8); }
+};
+
+}  // namespace tilemamba::cuda::tma
