@@ -744,6 +744,21 @@ void together(void* mine, void (*perform)(void* const*)) {
   at_work->gather_warp(mine, [&](const std::vector<int>&) { perform(at_work->my_warp().objects.data()); });
 }
 
+std::uint32_t of_lane(std::uint32_t bits, int from) {
+  struct Lane {
+    std::uint32_t bits;
+    int from;
+    std::uint32_t result;
+  } mine{bits, from >= 0 && from < warp_size ? from : lane(), 0};
+  together(&mine, [](void* const* all) {
+    for (int i = 0; i < warp_size; ++i) {
+      auto& its = *static_cast<Lane*>(all[i]);
+      its.result = static_cast<const Lane*>(all[its.from])->bits;
+    }
+  });
+  return mine.result;
+}
+
 // ----------------------------------------------------------------------------------------------------------- mbarriers
 
 void barrier_init(unsigned address, int arrivals) {
@@ -760,7 +775,7 @@ void publish_barriers() {
   for (Barrier& barrier : at_work->my_block().barriers) barrier.published = true;
 }
 void arrive(unsigned address, unsigned bytes) {
-  Barrier& barrier = at_work->barrier(address, bytes != 0);
+  Barrier& barrier = at_work->barrier(address, false);
   if (bytes != 0 && mistake == Mistake::bytes_miscounted) bytes -= 16;
   at_work->tell(barrier.gathered, at_work->me());
   barrier.bytes += bytes;

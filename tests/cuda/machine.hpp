@@ -90,6 +90,8 @@ void meet_cluster();
 /// All lanes of the warp come here, each with an object of its own; `perform` is called once with all of them. No
 /// memory is ordered by it.
 void together(void* mine, void (*perform)(void* const* all));
+/// What that lane of the warp has; where there is no such lane, what this one has.
+[[nodiscard]] std::uint32_t of_lane(std::uint32_t bits, int from);
 
 // mbarriers
 void barrier_init(unsigned barrier, int arrivals);

@@ -97,7 +97,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
       launch.early = attribute.val.programmaticStreamSerializationAllowed != 0;
   }
-  fault = run(launch, [&] { start(function, arguments[0]); }, seed++);
+  fault = run(
+      launch, [&] { start(function, arguments[0]); }, seed++);
   return fault.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }
 

@@ -56,35 +56,17 @@ inline void __syncwarp() { tilemamba::test::cuda::meet_warp(); }
 inline void __syncthreads() { (void)tilemamba::test::cuda::meet_block(0); }
 inline int __syncthreads_or(int vote) { return tilemamba::test::cuda::meet_block(vote); }
 
-namespace tilemamba::test::cuda {
-/// Of another lane of the warp; `from` is no lane: the lane's own.
-template <class T>
-T of_lane(T value, int from) {
-  static_assert(sizeof(T) == 4);
-  struct Lane {
-    std::uint32_t bits;
-    int from;
-    std::uint32_t result;
-  } mine{std::bit_cast<std::uint32_t>(value), from >= 0 && from < 32 ? from : lane(), 0};
-  together(&mine, [](void* const* all) {
-    for (int i = 0; i < 32; ++i) {
-      auto& its = *static_cast<Lane*>(all[i]);
-      its.result = static_cast<const Lane*>(all[its.from])->bits;
-    }
-  });
-  return std::bit_cast<T>(mine.result);
-}
-}  // namespace tilemamba::test::cuda
-
 template <class T>
 T __shfl_sync(unsigned, T value, int from) {
-  return tilemamba::test::cuda::of_lane(value, from % 32);
+  return std::bit_cast<T>(tilemamba::test::cuda::of_lane(std::bit_cast<std::uint32_t>(value), from % 32));
 }
 template <class T>
 T __shfl_up_sync(unsigned, T value, int distance) {
-  return tilemamba::test::cuda::of_lane(value, tilemamba::test::cuda::lane() - distance);
+  return std::bit_cast<T>(
+      tilemamba::test::cuda::of_lane(std::bit_cast<std::uint32_t>(value), tilemamba::test::cuda::lane() - distance));
 }
 template <class T>
 T __shfl_down_sync(unsigned, T value, int distance) {
-  return tilemamba::test::cuda::of_lane(value, tilemamba::test::cuda::lane() + distance);
+  return std::bit_cast<T>(
+      tilemamba::test::cuda::of_lane(std::bit_cast<std::uint32_t>(value), tilemamba::test::cuda::lane() + distance));
 }
