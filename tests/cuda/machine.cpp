@@ -103,13 +103,11 @@ struct Block {
   int left = 0;
 };
 
-/// What the copy engine has to do.
-struct Copy {
+/// What the copy engine takes from shared memory.
+struct Store {
   std::function<void()> perform;
   int thread;
-  bool is_store;
-  bool committed;
-  bool done = false;
+  bool committed = false, done = false;
 };
 
 thread_local Mistake mistake = Mistake::none;
@@ -162,7 +160,7 @@ class Machine {
       block.left = static_cast<int>(its.threads);
     }
     cluster_meeting = {};
-    copies.clear();
+    loads.clear(), stores_under_way.clear();
     ready_.clear();
     for (int t = 0; t < count_; ++t) ready_.push_back(t);
     running_ = -1;
@@ -272,30 +270,35 @@ class Machine {
   }
   /// The device's engines have no order among each other.
   bool something_in_the_background() {
-    candidates_.clear();
-    for (std::size_t k = 0; k < copies.size(); ++k) {
-      if (!copies[k].done) candidates_.push_back(k);
-    }
-    const std::size_t count = candidates_.size();
     busy_warps_.clear();
-    for (unsigned b = 0; b < its.cluster; ++b) {
-      for (unsigned w = 0; w < blocks[b].warps.size(); ++w) {
-        if (!blocks[b].warps[w].products.empty()) busy_warps_.push_back(&blocks[b].warps[w]);
+    for (Block& block : blocks) {
+      for (Warp& warp : block.warps) {
+        if (!warp.products.empty()) busy_warps_.push_back({&block, &warp});
       }
     }
-    if (count + busy_warps_.size() == 0) return false;
-    const std::size_t chosen = random(count + busy_warps_.size());
-    if (chosen < count) {
-      perform(copies[candidates_[chosen]]);
+    waiting_stores_.clear();
+    for (Store& store : stores_under_way) {
+      if (!store.done) waiting_stores_.push_back(&store);
+    }
+    const std::size_t with_loads = loads.size(), with_stores = with_loads + waiting_stores_.size(),
+                      all = with_stores + busy_warps_.size();
+    if (all == 0) return false;
+    const std::size_t chosen = random(all);
+    if (chosen < with_loads) {
+      std::swap(loads[chosen], loads.back());
+      const std::function<void()> perform = std::move(loads.back());
+      loads.pop_back();
+      perform();
+    } else if (chosen < with_stores) {
+      perform(*waiting_stores_[chosen - with_loads]);
     } else {
-      perform_first(*busy_warps_[chosen - count]);
+      perform_first(*busy_warps_[chosen - with_stores].first, *busy_warps_[chosen - with_stores].second);
     }
     return true;
   }
-  void perform(Copy& copy) {
-    copy.done = true;
-    copy.perform();
-    while (!copies.empty() && copies.front().done && !copies.front().is_store) copies.pop_front();
+  static void perform(Store& store) {
+    store.done = true;
+    store.perform();
   }
   std::size_t random(std::size_t below) { return std::uniform_int_distribution<std::size_t>(0, below - 1)(random_); }
 
@@ -313,9 +316,8 @@ class Machine {
   }
 
   void end_of_thread() {
-    for (const Copy& copy : copies) {
-      if (copy.thread == me() && copy.is_store && !copy.done)
-        complain_here("it ends, and a store from its block's memory is under way");
+    for (const Store& store : stores_under_way) {
+      if (store.thread == me()) complain_here("it ends, and has not waited for a store from its block's memory");
     }
     if (!mine().under_way.empty()) complain_here("it ends, and a product of its registers is under way");
     if (--my_block().left == 0) {
@@ -517,7 +519,8 @@ class Machine {
 
   // ---------------------------------------------------------------------------------------------------- the copy
   // engine
-  std::deque<Copy> copies;
+  std::vector<std::function<void()>> loads;
+  std::deque<Store> stores_under_way;
 
   // -------------------------------------------------------------------------------------------------------- products
   /// The 16-byte pieces of an operand.
@@ -568,12 +571,8 @@ class Machine {
     }
     thread.under_way.push_back({static_cast<const std::byte*>(at), size, group, read_only});
   }
-  void perform_first(Warp& warp) {
-    for (unsigned b = 0; b < its.cluster; ++b) {
-      Block& block = blocks[b];
-      const auto index = static_cast<std::size_t>(&warp - block.warps.data());
-      if (index < block.warps.size()) perform(warp.products.front(), block, static_cast<int>(index % 4));
-    }
+  void perform_first(const Block& block, Warp& warp) {
+    perform(warp.products.front(), block, static_cast<int>((&warp - block.warps.data()) % 4));
     warp.products.pop_front();
   }
   void perform(const WarpProduct& product, const Block& block, int quarter) {
@@ -625,7 +624,7 @@ class Machine {
   void wait_for_groups(int count) {
     Warp& warp = my_warp();
     std::uint32_t latest = 0;
-    while (!warp.products.empty() && warp.products.front().group < count) perform_first(warp);
+    while (!warp.products.empty() && warp.products.front().group < count) perform_first(my_block(), warp);
     if (count > 0 && static_cast<std::size_t>(count) <= warp.clock_of_group.size())
       latest = warp.clock_of_group[static_cast<std::size_t>(count) - 1];
     std::uint32_t& known = clock(me())[tensor_core(block_of(me()), warp_of(me()))];
@@ -639,8 +638,8 @@ class Machine {
   unsigned char* arena_;
   std::vector<std::uint32_t> clocks_, gathered_;
   std::vector<int> ready_;
-  std::vector<std::size_t> candidates_;
-  std::vector<Warp*> busy_warps_;
+  std::vector<std::pair<const Block*, Warp*>> busy_warps_;
+  std::vector<Store*> waiting_stores_;
   int running_ = -1;
 };
 
@@ -777,13 +776,17 @@ void publish_barriers() {
 void arrive(unsigned address, unsigned bytes) {
   Barrier& barrier = at_work->barrier(address, false);
   if (bytes != 0 && mistake == Mistake::bytes_miscounted) bytes -= 16;
+  if (mistake == Mistake::arrival_left_out && warp() == 8) return;
   at_work->tell(barrier.gathered, at_work->me());
   barrier.bytes += bytes;
+  if (mistake == Mistake::arrival_too_many && warp() == 8) at_work->count(barrier, 1, 0);
   at_work->count(barrier, 1, 0);
 }
 void wait_phase(unsigned address, unsigned parity) {
   Barrier& barrier = at_work->barrier(address, false);
-  if (mistake == Mistake::parity_swapped && warp() >= 4) parity ^= 1;
+  if (mistake == Mistake::wait_left_out && warp() >= 8) return;
+  if (mistake == Mistake::wait_for_room_left_out && warp() == 0) return;
+  if (mistake == Mistake::parity_swapped && warp() >= 8) parity ^= 1;
   if ((barrier.phase & 1) != (parity & 1)) return at_work->learn(at_work->me(), barrier.released);
   barrier.waiting.push_back(at_work->me());
   at_work->sleep("the barrier at " + at_work->text(at_work->where(address, 8, 8)) + ", parity " +
@@ -850,16 +853,15 @@ void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned ad
   unsigned char* const memory = m.blocks[place.block].memory;
   std::array<int, 4> corner{at[0], at[1], at[2], at[3]};
   const unsigned base = place.offset + first_address;
-  m.copies.push_back({[&m, &barrier, map, corner, base, memory, bytes, epoch] {
-                        each_piece_of_box(map, {corner[0], corner[1], corner[2], corner[3]},
-                                          [&](const unsigned char* global, std::size_t size, unsigned offset) {
-                                            unsigned char* const its = memory + (placed(base + offset) - first_address);
-                                            std::memset(its, 0, 16);
-                                            if (global != nullptr) std::memcpy(its, global, size);
-                                          });
-                        m.complete(barrier, epoch, static_cast<std::int64_t>(bytes));
-                      },
-                      m.me(), false, true});
+  m.loads.push_back([&m, &barrier, map, corner, base, memory, bytes, epoch] {
+    each_piece_of_box(map, {corner[0], corner[1], corner[2], corner[3]},
+                      [&](const unsigned char* global, std::size_t size, unsigned offset) {
+                        unsigned char* const its = memory + (placed(base + offset) - first_address);
+                        std::memset(its, 0, 16);
+                        if (global != nullptr) std::memcpy(its, global, size);
+                      });
+    m.complete(barrier, epoch, static_cast<std::int64_t>(bytes));
+  });
 }
 
 void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
@@ -873,32 +875,29 @@ void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
   const unsigned char* const memory = m.blocks[place.block].memory;
   std::array<int, 4> corner{at[0], at[1], at[2], at[3]};
   const unsigned base = place.offset + first_address;
-  m.copies.push_back({[map, corner, base, memory] {
-                        each_piece_of_box(map, {corner[0], corner[1], corner[2], corner[3]},
-                                          [&](unsigned char* global, std::size_t size, unsigned offset) {
-                                            if (global == nullptr) return;
-                                            std::memcpy(global, memory + (placed(base + offset) - first_address), size);
-                                          });
-                      },
-                      m.me(), true, false});
+  m.stores_under_way.push_back({[map, corner, base, memory] {
+                                  each_piece_of_box(
+                                      map, {corner[0], corner[1], corner[2], corner[3]},
+                                      [&](unsigned char* global, std::size_t size, unsigned offset) {
+                                        if (global == nullptr) return;
+                                        std::memcpy(global, memory + (placed(base + offset) - first_address), size);
+                                      });
+                                },
+                                m.me()});
 }
 void commit_stores() {
-  for (Copy& copy : at_work->copies) copy.committed = copy.committed || copy.thread == at_work->me();
+  for (Store& store : at_work->stores_under_way) store.committed = store.committed || store.thread == at_work->me();
 }
 void wait_stores() {
   if (mistake == Mistake::stores_not_waited_for) return;
   Machine& m = *at_work;
   bool all = true;
-  for (Copy& copy : m.copies) {
-    if (copy.thread != m.me() || !copy.is_store) continue;
-    if (!copy.committed) {
-      all = false;
-    } else if (!copy.done) {
-      copy.done = true;
-      copy.perform();
-    }
-  }
-  std::erase_if(m.copies, [&](const Copy& copy) { return copy.done; });
+  std::erase_if(m.stores_under_way, [&](Store& store) {
+    if (store.thread != m.me()) return false;
+    all = all && store.committed;
+    if (store.committed && !store.done) Machine::perform(store);
+    return store.committed;
+  });
   std::uint32_t& known = m.clock(m.me())[m.stores(m.block_of(m.me()), m.warp_of(m.me()))];
   if (all) known = std::max(known, m.my_warp().store_clock);
 }
@@ -913,11 +912,10 @@ void store_there(unsigned to, const float* v, unsigned address) {
   m.writes(place, 16, m.my_knowledge(), epoch, false, "it stores into");
   std::array<float, 4> values{v[0], v[1], v[2], v[3]};
   unsigned char* const there = m.blocks[place.block].memory + place.offset;
-  m.copies.push_back({[&m, &barrier, values, there, epoch] {
-                        std::memcpy(there, values.data(), 16);
-                        m.complete(barrier, epoch, 16);
-                      },
-                      m.me(), false, true});
+  m.loads.push_back([&m, &barrier, values, there, epoch] {
+    std::memcpy(there, values.data(), 16);
+    m.complete(barrier, epoch, 16);
+  });
 }
 
 void wait_for_last_launch() {
@@ -943,6 +941,7 @@ void commit_products() {
 }
 void wait_products(int pending) {
   if (mistake == Mistake::product_not_waited_for) return;
+  if (mistake == Mistake::product_waited_for_too_late) ++pending;
   at_work->wait_for_groups(at_work->mine().groups - pending);
 }
 
@@ -987,7 +986,7 @@ void load_matrices(std::uint32_t (&r)[4], unsigned address, bool transposed) {
 void store_matrices(unsigned address, const std::uint32_t (&r)[4], bool transposed) {
   at_work->i_write(at_work->where(address, 16, 16), 16);
   std::uint32_t words[4] = {r[0], r[1], r[2], r[3]};
-  if (mistake == Mistake::lanes_swapped) std::swap(words[1], words[2]);
+  if (mistake == Mistake::matrices_swapped) std::swap(words[1], words[2]);
   Matrices mine{address, words, transposed};
   together(&mine, [](void* const* all) {
     each_half(all, [](const std::uint32_t& word, int half, unsigned char* at) {

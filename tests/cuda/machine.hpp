@@ -40,25 +40,25 @@ void forget_launches();
 
 enum class Mistake {
   none,
-  wait_left_out,           ///< nobody waits at barriers for B, C and x
-  wait_for_room_left_out,  ///< a stage is filled although it has not been released
-  parity_swapped,
-  arrival_left_out,
-  arrival_too_many,
-  fence_left_out,  ///< fence.proxy.async
-  bytes_miscounted,
-  released_too_early,      ///< before the product has been waited for
-  product_not_waited_for,  ///< wgmma.wait_group
-  product_not_fenced,      ///< wgmma.fence
-  warp_does_not_meet,      ///< __syncwarp
-  stores_not_waited_for,   ///< cp.async.bulk.wait_group
-  launch_not_waited_for,   ///< griddepcontrol.wait
-  cluster_does_not_meet,
-  swizzle_of_64_bytes,  ///< the copy engine's
-  wrong_stride,         ///< of a descriptor
-  lanes_swapped,        ///< of stmatrix
-  rows_swapped,         ///< of accumulators
-  not_transposed,       ///< ldmatrix
+  wait_left_out,                ///< warps from 8 on wait at no mbarrier
+  wait_for_room_left_out,       ///< nor does warp 0, which fills stages
+  parity_swapped,               ///< of the waits of warps from 8 on
+  arrival_left_out,             ///< of warp 8
+  arrival_too_many,             ///< of warp 8
+  bytes_miscounted,             ///< a barrier expects 16 less
+  fence_left_out,               ///< fence.proxy.async
+  warp_does_not_meet,           ///< __syncwarp
+  cluster_does_not_meet,        ///< barrier.cluster
+  stores_not_waited_for,        ///< cp.async.bulk.wait_group
+  launch_not_waited_for,        ///< griddepcontrol.wait
+  product_not_fenced,           ///< wgmma.fence
+  product_not_waited_for,       ///< wgmma.wait_group
+  product_waited_for_too_late,  ///< one group more is left under way
+  swizzle_of_64_bytes,          ///< the copy engine's
+  wrong_stride,                 ///< of descriptors
+  matrices_swapped,             ///< two of those that stmatrix stores
+  rows_swapped,                 ///< of accumulators
+  not_transposed,               ///< ldmatrix
 };
 /// Made by all launches of this thread of the host until it is something else.
 void make(Mistake mistake);

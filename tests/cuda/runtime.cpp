@@ -23,7 +23,7 @@ thread_local std::uint64_t seed = 1;
 const std::string& last_fault() { return fault; }
 void begin_calls(std::uint64_t first_seed) {
   fault.clear();
-  seed = first_seed;
+  if (first_seed != 0) seed = first_seed;
   forget_launches();
 }
 

@@ -13,8 +13,9 @@ namespace tilemamba::test::cuda {
 /// Calls a kernel with its only parameter, in a thread of the machine. Whoever links the kernels defines it.
 void start(const void* function, void* parameter);
 
-/// The next launches follow nothing, and their threads take turns in the order that this seed gives.
-void begin_calls(std::uint64_t first_seed = 1);
+/// The next launches follow nothing, and their threads take turns in the order that this seed gives; 0: in another one
+/// than before.
+void begin_calls(std::uint64_t first_seed = 0);
 /// Of the last launch; "": it went well.
 [[nodiscard]] const std::string& last_fault();
 
