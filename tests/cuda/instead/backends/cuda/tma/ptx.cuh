@@ -21,7 +21,8 @@ inline void publish_to_engines() { machine::publish_to_engines(); }
 inline const machine::TensorMap& tensor_map(const CUtensorMap& map) {
   return *reinterpret_cast<const machine::TensorMap*>(&map);
 }
-inline void load_box(unsigned to, const CUtensorMap& map, int column, int token, int head, int batch, unsigned barrier) {
+inline void load_box(unsigned to, const CUtensorMap& map, int column, int token, int head, int batch,
+                     unsigned barrier) {
   machine::load_box(to, tensor_map(map), {column, token, head, batch}, barrier);
 }
 inline void store_box(const CUtensorMap& map, unsigned from, int column, int token, int head, int batch) {
