@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <unordered_set>
 #include <utility>
@@ -54,6 +56,27 @@ struct Barrier {
   std::vector<int> waiting;
 };
 
+/// A use of tensor memory is counted by kind and warp: loads, stores and products are all done in the background.
+enum : unsigned {
+  tensor_loads = 0,
+  tensor_stores = most_warps,
+  tensor_products = 2 * most_warps,
+  tensor_users = 3 * most_warps
+};
+constexpr unsigned tensor_columns = 512, tensor_lanes = 128, lanes_of_cell = 16;
+/// Sixteen lanes of a column.
+struct TensorCell {
+  Epoch writer{nobody, 0};
+  std::uint64_t readers = 0;
+  std::array<std::uint32_t, tensor_users> reader_clocks{};
+};
+/// What one warp has given to the tensor core: products, and commits to barriers.
+struct TensorWork {
+  std::optional<TensorProduct> product;
+  Barrier* barrier = nullptr;
+  std::uint32_t clock = 0;  ///< a commit's: of the last product that it speaks of
+  bool done = false;
+};
 /// A register of a product that is under way.
 struct Registers {
   const std::byte* at;
@@ -66,9 +89,11 @@ struct Thread {
   std::vector<Registers> under_way;
   int groups = 0;  ///< of products that it has committed
   bool fenced = false;
-  bool cluster_met = false;
+  std::array<std::uint32_t, tensor_users> tensor{};  ///< uses of tensor memory that its own may follow
   std::string waits_for;
 };
+
+constexpr int loading = -1;  ///< in the place of a group: registers that tensor memory is loaded into
 
 /// A product of a warp's 16 rows, issued by all its lanes.
 struct WarpProduct {
@@ -83,6 +108,8 @@ struct Warp {
   std::vector<int> here;  ///< lanes that have come to a meeting of the warp
   std::deque<WarpProduct> products;
   std::uint32_t tensor_clock = 0, store_clock = 0;
+  std::deque<TensorWork> tensor_work;
+  std::uint32_t tensor_load_clock = 0, tensor_store_clock = 0;
   std::vector<std::uint32_t> clock_of_group;
 };
 /// Threads that meet.
@@ -101,6 +128,10 @@ struct Block {
   std::array<Meeting, 16> meetings;
   std::array<std::uint32_t, most_barriers> engine_clocks{};
   int left = 0;
+  std::vector<std::uint32_t> tensor;  ///< words of tensor memory, lane by lane
+  std::vector<TensorCell> tensor_cells;
+  unsigned tensor_begin = 0, tensor_end = 0;  ///< columns that are allocated
+  bool relinquished = false;
 };
 
 /// What the copy engine takes from shared memory.
@@ -120,10 +151,12 @@ class Machine {
       : its(launch),
         per_block_(its.threads + 2 * most_warps + most_barriers),
         dimensions_(its.cluster * per_block_ + 1),
+        all_dimensions_(dimensions_ + its.cluster * tensor_users),
         count_(static_cast<int>(its.cluster * its.threads)),
         fibers(count_),
         random_(seed),
         memory_(new unsigned char[its.cluster * block_stride + 1024]) {
+    elected = static_cast<int>(random(warp_size));
     arena_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.get()) + 1023) / 1024 * 1024);
   }
 
@@ -131,6 +164,7 @@ class Machine {
 
  private:
   unsigned per_block_, dimensions_;
+  unsigned all_dimensions_;  ///< and the uses of tensor memory that have been heard of, in case a fence follows
   int count_;
 
  public:
@@ -144,7 +178,7 @@ class Machine {
   void run_cluster(unsigned index, const std::function<void()>& body) {
     first_block = index * its.cluster;
     threads = std::vector<Thread>(static_cast<std::size_t>(count_));
-    clocks_.assign(static_cast<std::size_t>(count_) * dimensions_, 0);
+    clocks_.assign(static_cast<std::size_t>(count_) * all_dimensions_, 0);
     for (int t = 0; t < count_; ++t) clock(t)[number(t)] = 1;
     blocks.resize(its.cluster);
     const std::size_t cells = (its.shared_bytes + cell_bytes - 1) / cell_bytes;
@@ -158,6 +192,8 @@ class Machine {
       block.barrier_at.clear(), block.barriers.clear(), block.engine_clocks = {};
       block.meetings = {};
       block.left = static_cast<int>(its.threads);
+      block.tensor_begin = block.tensor_end = 0;
+      block.relinquished = false;
     }
     cluster_meeting = {};
     loads.clear(), stores_under_way.clear();
@@ -214,21 +250,21 @@ class Machine {
   }
 
   [[nodiscard]] std::uint32_t* clock(int thread) {
-    return clocks_.data() + static_cast<std::size_t>(thread) * dimensions_;
+    return clocks_.data() + static_cast<std::size_t>(thread) * all_dimensions_;
   }
   static void learn(std::uint32_t* mine, const std::uint32_t* others, unsigned count) {
     for (unsigned k = 0; k < count; ++k) mine[k] = std::max(mine[k], others[k]);
   }
   void learn(int thread, const std::vector<std::uint32_t>& others) {
-    if (!others.empty()) learn(clock(thread), others.data(), dimensions_);
+    if (!others.empty()) learn(clock(thread), others.data(), all_dimensions_);
   }
   void tell(std::vector<std::uint32_t>& others, int thread) {
-    if (others.empty()) others.assign(dimensions_, 0);
-    learn(others.data(), clock(thread), dimensions_);
+    if (others.empty()) others.assign(all_dimensions_, 0);
+    learn(others.data(), clock(thread), all_dimensions_);
     ++clock(thread)[number(thread)];
   }
   void tell(std::vector<std::uint32_t>& others, Epoch epoch) {
-    if (others.empty()) others.assign(dimensions_, 0);
+    if (others.empty()) others.assign(all_dimensions_, 0);
     others[epoch.who] = std::max(others[epoch.who], epoch.clock);
   }
 
@@ -273,7 +309,7 @@ class Machine {
     busy_warps_.clear();
     for (Block& block : blocks) {
       for (Warp& warp : block.warps) {
-        if (!warp.products.empty()) busy_warps_.push_back({&block, &warp});
+        if (!warp.products.empty() || !warp.tensor_work.empty()) busy_warps_.push_back({&block, &warp});
       }
     }
     waiting_stores_.clear();
@@ -292,7 +328,8 @@ class Machine {
     } else if (chosen < with_stores) {
       perform(*waiting_stores_[chosen - with_loads]);
     } else {
-      perform_first(*busy_warps_[chosen - with_stores].first, *busy_warps_[chosen - with_stores].second);
+      const auto& [block, warp] = busy_warps_[chosen - with_stores];
+      warp->products.empty() ? perform_some(*block, *warp) : perform_first(*block, *warp);
     }
     return true;
   }
@@ -321,6 +358,8 @@ class Machine {
     }
     if (!mine().under_way.empty()) complain_here("it ends, and a product of its registers is under way");
     if (--my_block().left == 0) {
+      if (my_block().tensor_end > my_block().tensor_begin)
+        complain_here("its block ends, and has not released its tensor memory");
       for (const Warp& warp : my_block().warps) {
         if (!warp.products.empty()) complain_here("its block ends, and a product is under way");
       }
@@ -461,7 +500,7 @@ class Machine {
     }
   }
   void share(const std::vector<int>& all) {
-    gathered_.assign(dimensions_, 0);
+    gathered_.assign(all_dimensions_, 0);
     for (const int t : all) tell(gathered_, t);
     for (const int t : all) learn(t, gathered_);
   }
@@ -575,42 +614,48 @@ class Machine {
     perform(warp.products.front(), block, static_cast<int>((&warp - block.warps.data()) % 4));
     warp.products.pop_front();
   }
+  static float widened(DType type, std::uint32_t bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    return type == DType::bf16 ? tile::from_bf16(half) : tile::from_f16(half);
+  }
+  static float element(const Block& block, DType type, std::uint64_t descriptor, bool transposed, int row, int inner) {
+    std::uint16_t half;
+    std::memcpy(&half, block.memory + (in_shared(descriptor, transposed, row, inner) - first_address), 2);
+    return widened(type, half);
+  }
+  /// sum = a b, of 16 rows.
+  static void multiply(float (&sum)[16][256], const float (&a)[16][16], const float (&b)[16][256], int columns) {
+    for (int i = 0; i < 16; ++i) {
+      for (int j = 0; j < columns; ++j) sum[i][j] = 0.0f;
+      for (int k = 0; k < 16; ++k) {
+        for (int j = 0; j < columns; ++j) sum[i][j] += a[i][k] * b[k][j];
+      }
+    }
+  }
+  static void load_b(float (&b)[16][256], const Block& block, DType type, std::uint64_t descriptor, bool transposed,
+                     int columns) {
+    for (int k = 0; k < 16; ++k) {
+      for (int j = 0; j < columns; ++j) b[k][j] = element(block, type, descriptor, transposed, j, k);
+    }
+  }
   void perform(const WarpProduct& product, const Block& block, int quarter) {
     const Product& what = product.what;
-    const auto widen = [&](std::uint32_t bits) {
-      const auto half = static_cast<std::uint16_t>(bits);
-      return what.type == DType::bf16 ? tile::from_bf16(half) : tile::from_f16(half);
-    };
-    const auto load = [&](std::uint64_t descriptor, bool transposed, int row, int inner) {
-      std::uint16_t half;
-      std::memcpy(&half, block.memory + (in_shared(descriptor, transposed, row, inner) - first_address), 2);
-      return widen(half);
-    };
-    float a[16][16];
-    static thread_local float b[16][256];
+    float a[16][16], b[16][256], sum[16][256];
     if (what.a == nullptr) {
       for (int i = 0; i < 16; ++i) {
-        for (int k = 0; k < 16; ++k) a[i][k] = load(what.a_descriptor, false, 16 * quarter + i, k);
+        for (int k = 0; k < 16; ++k) a[i][k] = element(block, what.type, what.a_descriptor, false, 16 * quarter + i, k);
       }
     } else {
       for (int lane = 0; lane < warp_size; ++lane) {
         for (int i = 0; i < 8; ++i) {
           const At at = of_a(lane, i);
-          a[at.row][at.column] =
-              widen(product.a[static_cast<std::size_t>(lane)][static_cast<std::size_t>(i / 2)] >> i % 2 * 16);
+          a[at.row][at.column] = widened(
+              what.type, product.a[static_cast<std::size_t>(lane)][static_cast<std::size_t>(i / 2)] >> i % 2 * 16);
         }
       }
     }
-    for (int k = 0; k < 16; ++k) {
-      for (int j = 0; j < what.columns; ++j) b[k][j] = load(what.b_descriptor, what.b_transposed, j, k);
-    }
-    float sum[16][256];
-    for (int i = 0; i < 16; ++i) {
-      for (int j = 0; j < what.columns; ++j) sum[i][j] = 0.0f;
-      for (int k = 0; k < 16; ++k) {
-        for (int j = 0; j < what.columns; ++j) sum[i][j] += a[i][k] * b[k][j];
-      }
-    }
+    load_b(b, block, what.type, what.b_descriptor, what.b_transposed, what.columns);
+    multiply(sum, a, b, what.columns);
     const int turned = mistake == Mistake::rows_swapped ? 8 : 0;
     for (int lane = 0; lane < warp_size; ++lane) {
       float* const d = product.d[static_cast<std::size_t>(lane)];
@@ -629,8 +674,159 @@ class Machine {
       latest = warp.clock_of_group[static_cast<std::size_t>(count) - 1];
     std::uint32_t& known = clock(me())[tensor_core(block_of(me()), warp_of(me()))];
     known = std::max(known, latest);
-    std::erase_if(mine().under_way, [&](const Registers& registers) { return registers.group < count; });
+    std::erase_if(mine().under_way,
+                  [&](const Registers& registers) { return registers.group != loading && registers.group < count; });
   }
+
+  // --------------------------------------------------------------------------------------------------- tensor memory
+  /// Columns from an address on, of sixteen lanes.
+  struct TensorPlace {
+    unsigned lane, column, columns;
+  };
+  TensorPlace tensor_place(unsigned address, unsigned columns) {
+    const TensorPlace at{address >> 16, address & 0xffffu, columns};
+    const Block& block = my_block();
+    if (at.lane % lanes_of_cell != 0 || at.lane >= tensor_lanes)
+      complain_here("tensor memory has no sixteen lanes from " + std::to_string(at.lane) + " on");
+    if (at.column < block.tensor_begin || at.column + columns > block.tensor_end)
+      complain_here("columns " + std::to_string(at.column) + " to " + std::to_string(at.column + columns - 1) +
+                    " of tensor memory are not all allocated");
+    return at;
+  }
+  static std::uint32_t& word(Block& block, unsigned lane, unsigned column) {
+    return block.tensor[lane * tensor_columns + column];
+  }
+  std::string tensor_name(unsigned user) const {
+    const char* const what = user < tensor_stores     ? "loads of warp "
+                             : user < tensor_products ? "stores of warp "
+                                                      : "products issued by warp ";
+    return what + std::to_string(user % most_warps);
+  }
+  /// `first` and `count`: threads that all must be allowed to follow what came before. A product may follow another of
+  /// the same thread that has the same result.
+  void use_tensor(const TensorPlace& at, bool write, unsigned user, std::uint32_t clock, int first, int count,
+                  bool may_follow_own) {
+    Block& block = my_block();
+    const auto expect = [&](Epoch other, const char* does, unsigned column) {
+      if (may_follow_own && other.who == user) return;
+      for (int t = first; t < first + count; ++t) {
+        if (threads[static_cast<std::size_t>(t)].tensor[other.who] >= other.clock) continue;
+        complain_here(std::string(write ? "it changes" : "it reads") + " tensor memory, lane " +
+                      std::to_string(at.lane) + " column " + std::to_string(column) + ", which " +
+                      tensor_name(other.who) + does +
+                      ", and that has not been waited for, with fences where it was another's");
+      }
+    };
+    for (unsigned column = at.column; column < at.column + at.columns; ++column) {
+      TensorCell& cell = block.tensor_cells[at.lane / lanes_of_cell * tensor_columns + column];
+      if (cell.writer.who != nobody) {
+        expect(cell.writer, " change", column);
+      } else if (!write) {
+        complain_here("it reads tensor memory, lane " + std::to_string(at.lane) + " column " + std::to_string(column) +
+                      ", which nobody has written");
+      }
+      if (!write) {
+        cell.readers |= std::uint64_t{1} << user;
+        cell.reader_clocks[user] = clock;
+        continue;
+      }
+      for (std::uint64_t left = cell.readers; left != 0; left &= left - 1) {
+        const auto reader = static_cast<unsigned>(__builtin_ctzll(left));
+        expect({reader, cell.reader_clocks[reader]}, " read", column);
+      }
+      cell.writer = {user, clock};
+      cell.readers = 0;
+    }
+  }
+  void issue_tensor(const TensorProduct& product) {
+    Warp& warp = my_warp();
+    const unsigned w = warp_of(me());
+    const Instruction its_kind = decoded(product.instruction);
+    if (!its_kind.right || its_kind.rows != 64)
+      complain_here("an instruction descriptor of another kind than those played");
+    for (const std::uint64_t descriptor :
+         {product.b_descriptor, product.a_in_tensor ? product.b_descriptor : product.a_descriptor}) {
+      if ((descriptor >> 46 & 7) != 1 || (descriptor >> 49 & 7) != 0 || (descriptor >> 61) != 2)
+        complain_here("a descriptor of shared memory that has not the version, or not the 128-byte swizzle");
+    }
+    const std::uint32_t clock_of_it = ++warp.tensor_clock;
+    const auto columns = static_cast<unsigned>(its_kind.columns);
+    for (unsigned quarter = 0; quarter < 4; ++quarter) {
+      const unsigned lanes = quarter * 32 << 16;
+      if (product.a_in_tensor) {
+        if (product.a >> 16 != product.d >> 16)
+          complain_here("a product's operand and its result are in different lanes");
+        use_tensor(tensor_place(product.a + lanes, 8), false, tensor_products + w, clock_of_it, me(), 1, false);
+      }
+      if (product.accumulate)
+        use_tensor(tensor_place(product.d + lanes, columns), false, tensor_products + w, clock_of_it, me(), 1, true);
+      use_tensor(tensor_place(product.d + lanes, columns), true, tensor_products + w, clock_of_it, me(), 1, true);
+    }
+    const Epoch epoch{tensor_core(block_of(me()), w), clock_of_it};
+    const auto see = [&](const Where& at) {
+      reads(at, 16, my_knowledge(), epoch, tensor_core_of_warp + w, true, "its product reads");
+    };
+    each_piece(product.b_descriptor, its_kind.b_transposed, 0, its_kind.columns, see);
+    if (!product.a_in_tensor) each_piece(product.a_descriptor, false, 0, 64, see);
+    warp.tensor_work.push_back({product, nullptr, clock_of_it});
+  }
+  /// Any product whose result no earlier one has, or the commit that nothing is before.
+  void perform_some(Block& block, Warp& warp) {
+    std::vector<TensorWork*> can;
+    for (std::size_t k = 0; k < warp.tensor_work.size(); ++k) {
+      TensorWork& work = warp.tensor_work[k];
+      if (work.done) continue;
+      bool later = false;
+      for (std::size_t before = 0; before < k; ++before) {
+        const TensorWork& other = warp.tensor_work[before];
+        later = later || (!other.done && (!work.product || (other.product && other.product->d == work.product->d)));
+      }
+      if (!later) can.push_back(&work);
+    }
+    TensorWork& work = *can[random(can.size())];
+    work.done = true;
+    if (work.product) {
+      perform(*work.product, block);
+    } else {
+      const auto b = static_cast<unsigned>(&block - blocks.data()),
+                 w = static_cast<unsigned>(&warp - block.warps.data());
+      tell(work.barrier->gathered, Epoch{tensor_core(b, w), work.clock});
+      tell(work.barrier->gathered, Epoch{dimensions_ + b * tensor_users + tensor_products + w, work.clock});
+      count(*work.barrier, 1, 0);
+    }
+    while (!warp.tensor_work.empty() && warp.tensor_work.front().done) warp.tensor_work.pop_front();
+  }
+  static void perform(const TensorProduct& product, Block& block) {
+    const Instruction its_kind = decoded(product.instruction);
+    float a[16][16], b[16][256], sum[16][256];
+    load_b(b, block, its_kind.type, product.b_descriptor, its_kind.b_transposed, its_kind.columns);
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const auto lane_of = [&](unsigned address, int i) {
+        return (address >> 16) + static_cast<unsigned>(lane_of_row(16 * quarter + i));
+      };
+      for (int i = 0; i < 16; ++i) {
+        for (int k = 0; k < 16; ++k) {
+          a[i][k] = product.a_in_tensor
+                        ? widened(its_kind.type, word(block, lane_of(product.a, i),
+                                                      (product.a & 0xffffu) + static_cast<unsigned>(k / 2)) >>
+                                                     k % 2 * 16)
+                        : element(block, its_kind.type, product.a_descriptor, false, 16 * quarter + i, k);
+        }
+      }
+      multiply(sum, a, b, its_kind.columns);
+      for (int i = 0; i < 16; ++i) {
+        for (int j = 0; j < its_kind.columns; ++j) {
+          std::uint32_t& d = word(block, lane_of(product.d, i), (product.d & 0xffffu) + static_cast<unsigned>(j));
+          d = std::bit_cast<std::uint32_t>(product.accumulate ? std::bit_cast<float>(d) + sum[i][j] : sum[i][j]);
+        }
+      }
+    }
+  }
+  /// What the fences hand on.
+  [[nodiscard]] std::uint32_t* heard_of_tensor(int thread) {
+    return clock(thread) + dimensions_ + block_of(thread) * tensor_users;
+  }
+  int elected = 0;  ///< the lane that elect.sync takes
 
  private:
   std::mt19937_64 random_;
@@ -638,7 +834,7 @@ class Machine {
   unsigned char* arena_;
   std::vector<std::uint32_t> clocks_, gathered_;
   std::vector<int> ready_;
-  std::vector<std::pair<const Block*, Warp*>> busy_warps_;
+  std::vector<std::pair<Block*, Warp*>> busy_warps_;
   std::vector<Store*> waiting_stores_;
   int running_ = -1;
 };
@@ -664,6 +860,24 @@ At of_matrix(int lane, int half, bool transposed) {
   return transposed ? At{across, along} : At{along, across};
 }
 unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7u) << 4; }
+
+At in_tensor(int thread, int i, bool wide) {
+  // .16x256b: of eight columns, registers 0 and 1 are two of row thread / 4, 2 and 3 those of the row eight further on.
+  if (wide) return {thread / 4 + i / 2 % 2 * 8, i / 4 * 8 + thread % 4 * 2 + i % 2};
+  // .16x128b: of four columns, register 0 is one of row thread / 4, register 1 that of the row eight further on.
+  return {thread / 4 + i % 2 * 8, i / 2 * 4 + thread % 4};
+}
+int lane_of_row(int row) { return row / 16 * 32 + row % 16; }
+Instruction decoded(std::uint32_t descriptor) {
+  const auto field = [&](int at, int bits) { return descriptor >> at & ((1u << bits) - 1); };
+  const std::uint32_t a = field(7, 3), b = field(10, 3);
+  // Bits 0-3 sparsity and saturation, 4-5 the result's type (1: fp32), 13-14 negation, 15 a transposed, 16 b
+  // transposed, 17-22 N / 8, 24-28 M / 16, 30-31 shift.
+  const bool right = field(0, 4) == 0 && field(4, 2) == 1 && field(6, 1) == 0 && a == b && a <= 1 &&
+                     field(13, 3) == 0 && field(23, 1) == 0 && field(29, 3) == 0;
+  return {right, a == 1 ? DType::bf16 : DType::f16, field(16, 1) == 1, static_cast<int>(field(24, 5)) * 16,
+          static_cast<int>(field(17, 6)) * 8};
+}
 
 unsigned in_shared(std::uint64_t descriptor, bool transposed, int row, int inner) {
   // Addresses and distances are kept without their last four bits, 14 bits each.
@@ -943,6 +1157,126 @@ void wait_products(int pending) {
   if (mistake == Mistake::product_not_waited_for) return;
   if (mistake == Mistake::product_waited_for_too_late) ++pending;
   at_work->wait_for_groups(at_work->mine().groups - pending);
+}
+
+// ------------------------------------------------------------------------------------------------------------- tcgen05
+
+void tensor_allocate(unsigned to, unsigned columns) {
+  struct Wanted {
+    unsigned to, columns;
+  } mine{to, mistake == Mistake::few_columns ? columns / 2 : columns};
+  together(&mine, [](void* const* all) {
+    const auto wanted = *static_cast<const Wanted*>(all[0]);
+    Block& block = at_work->my_block();
+    if (wanted.columns < 32 || wanted.columns > tensor_columns || (wanted.columns & (wanted.columns - 1)) != 0)
+      complain("columns are allocated by powers of two from 32 to 512");
+    if (block.relinquished || block.tensor_end > 0) complain("it has allocated its tensor memory already");
+    // The last columns: addresses begin anywhere.
+    block.tensor_begin = tensor_columns - wanted.columns, block.tensor_end = tensor_columns;
+    block.tensor.assign(tensor_lanes * tensor_columns, ~0u);
+    block.tensor_cells.assign(tensor_lanes / lanes_of_cell * tensor_columns, {});
+    write_shared(wanted.to, &block.tensor_begin, 4);
+  });
+}
+void tensor_relinquish() { at_work->my_block().relinquished = true; }
+void tensor_release(unsigned address, unsigned columns) {
+  if (mistake == Mistake::not_released) return;
+  struct Given {
+    unsigned address, columns;
+  } mine{address, columns};
+  together(&mine, [](void* const* all) {
+    const auto given = *static_cast<const Given*>(all[0]);
+    Block& block = at_work->my_block();
+    if (given.address != block.tensor_begin || given.columns != block.tensor_end - block.tensor_begin)
+      complain("it releases other tensor memory than it has");
+    for (const Warp& its : block.warps) {
+      if (!its.tensor_work.empty()) complain("it releases tensor memory, and products are under way");
+    }
+    block.tensor_begin = block.tensor_end = 0;
+  });
+}
+
+namespace {
+
+struct Transfer {
+  std::uint32_t* r;
+  int count;
+  unsigned address;
+  bool wide, load;
+};
+void transfer(Transfer mine) {
+  if (mistake == Mistake::lanes_of_others) mine.address ^= 32u << 16;
+  at_work->gather_warp(&mine, [](const std::vector<int>& all) {
+    Machine& m = *at_work;
+    Warp& its = m.my_warp();
+    const unsigned w = m.warp_of(m.me());
+    const auto what = *static_cast<const Transfer*>(its.objects[0]);
+    const auto place = m.tensor_place(what.address, static_cast<unsigned>(what.count) * 2);
+    if (place.lane / 32 != w % 4)
+      complain("lane " + std::to_string(place.lane) + " of tensor memory is none of its warp's");
+    const int first = *std::min_element(all.begin(), all.end());
+    const unsigned user = (what.load ? tensor_loads : tensor_stores) + w;
+    const std::uint32_t clock = what.load ? ++its.tensor_load_clock : ++its.tensor_store_clock;
+    m.use_tensor(place, !what.load, user, clock, first, warp_size, false);
+    for (int t = 0; t < warp_size; ++t) {
+      const auto& object = *static_cast<const Transfer*>(its.objects[static_cast<std::size_t>(t)]);
+      if (object.address != what.address) complain("lanes of a warp have different addresses");
+      for (int i = 0; i < what.count; ++i) {
+        const At at = in_tensor(t, i, what.wide);
+        std::uint32_t& word = Machine::word(m.my_block(), place.lane + static_cast<unsigned>(at.row),
+                                            place.column + static_cast<unsigned>(at.column));
+        what.load ? object.r[i] = word : word = object.r[i];
+      }
+      if (what.load)
+        Machine::keep(m.threads[static_cast<std::size_t>(first + t)], object.r,
+                      static_cast<std::size_t>(what.count) * 4, loading, false);
+    }
+  });
+}
+
+}  // namespace
+
+void tensor_load(std::uint32_t* r, int count, unsigned from) { transfer({r, count, from, true, true}); }
+void tensor_store(const std::uint32_t* r, int count, unsigned to, bool wide) {
+  transfer({const_cast<std::uint32_t*>(r), count, to, wide, false});
+}
+void wait_tensor_loads() {
+  if (mistake == Mistake::tensor_loads_not_waited_for) return;
+  Thread& mine = at_work->mine();
+  mine.tensor[tensor_loads + at_work->warp_of(at_work->me())] = at_work->my_warp().tensor_load_clock;
+  std::erase_if(mine.under_way, [](const Registers& registers) { return registers.group == loading; });
+}
+void wait_tensor_stores() {
+  if (mistake == Mistake::tensor_stores_not_waited_for) return;
+  at_work->mine().tensor[tensor_stores + at_work->warp_of(at_work->me())] = at_work->my_warp().tensor_store_clock;
+}
+void fence_before_sync() {
+  if (mistake == Mistake::before_left_out) return;
+  Machine::learn(at_work->heard_of_tensor(at_work->me()), at_work->mine().tensor.data(), tensor_users);
+}
+void fence_after_sync() {
+  if (mistake == Mistake::after_left_out) return;
+  Machine::learn(at_work->mine().tensor.data(), at_work->heard_of_tensor(at_work->me()), tensor_users);
+}
+bool elect() { return lane() == at_work->elected; }
+
+void tensor_multiply(const TensorProduct& product) {
+  TensorProduct mine = product;
+  if (mistake == Mistake::other_half_of_lanes) mine.d ^= 16u << 16;
+  if (mistake == Mistake::columns_overlap) mine.d += 32;
+  if (mistake == Mistake::instruction_of_other_type) mine.instruction ^= 1u << 7 | 1u << 10;
+  at_work->issue_tensor(mine);
+}
+void commit_tensor_products(unsigned address) {
+  if (mistake == Mistake::commit_left_out && warp() == 8) return;
+  Warp& its = at_work->my_warp();
+  Barrier& barrier = at_work->barrier(address, true);
+  const TensorWork commit{{}, &barrier, its.tensor_clock};
+  if (mistake == Mistake::commit_too_early && !its.tensor_work.empty()) {
+    its.tensor_work.insert(its.tensor_work.end() - 1, {{}, &barrier, its.tensor_clock - 1});
+  } else {
+    its.tensor_work.push_back(commit);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------- ldmatrix, stmatrix

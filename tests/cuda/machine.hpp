@@ -59,6 +59,19 @@ enum class Mistake {
   matrices_swapped,             ///< two of those that stmatrix stores
   rows_swapped,                 ///< of accumulators
   not_transposed,               ///< ldmatrix
+  // Of tcgen05.
+  tensor_loads_not_waited_for,   ///< wait::ld
+  tensor_stores_not_waited_for,  ///< wait::st
+  before_left_out,               ///< fence::before_thread_sync
+  after_left_out,                ///< fence::after_thread_sync
+  commit_left_out,               ///< of warp 8
+  commit_too_early,              ///< before the last product
+  lanes_of_others,               ///< of tensor memory: those of the next warp
+  other_half_of_lanes,           ///< of the results of products
+  few_columns,                   ///< half of those that are used are allocated
+  columns_overlap,               ///< results lie 32 columns further
+  instruction_of_other_type,     ///< its descriptor's
+  not_released,                  ///< dealloc
 };
 /// Made by all launches of this thread of the host until it is something else.
 void make(Mistake mistake);
@@ -130,6 +143,28 @@ void multiply(const Product& product);
 void commit_products();
 void wait_products(int pending);
 
+// tcgen05: tensor memory, and products by one thread.
+void tensor_allocate(unsigned to, unsigned columns);
+void tensor_relinquish();
+void tensor_release(unsigned address, unsigned columns);
+/// 16 lanes of columns, in the shape .16x256b (`wide`) or .16x128b.
+void tensor_load(std::uint32_t* r, int count, unsigned from);
+void tensor_store(const std::uint32_t* r, int count, unsigned to, bool wide);
+void wait_tensor_loads();
+void wait_tensor_stores();
+void fence_before_sync();
+void fence_after_sync();
+[[nodiscard]] bool elect();
+struct TensorProduct {
+  unsigned d, a;
+  bool a_in_tensor;  ///< else `a_descriptor`
+  std::uint64_t a_descriptor, b_descriptor;
+  std::uint32_t instruction;
+  bool accumulate;
+};
+void tensor_multiply(const TensorProduct& product);
+void commit_tensor_products(unsigned barrier);
+
 // ldmatrix and stmatrix of four matrices.
 void load_matrices(std::uint32_t (&r)[4], unsigned address, bool transposed);
 void store_matrices(unsigned address, const std::uint32_t (&r)[4], bool transposed);
@@ -151,5 +186,18 @@ struct At {
 /// PTX ISA, "Matrix Descriptor Format" of wgmma: where element (row, inner) of a 16-bit operand lies. `transposed`:
 /// rows follow each other ("MN-major").
 [[nodiscard]] unsigned in_shared(std::uint64_t descriptor, bool transposed, int row, int inner);
+/// PTX ISA, "Matrix fragments for shape .16x256b" and ".16x128b": lane of tensor memory, from the first of sixteen, and
+/// column of register `i` of a thread.
+[[nodiscard]] At in_tensor(int thread, int i, bool wide);
+/// PTX ISA, "Data Path Layout Organization", layout F (M = 64): the lane of a row.
+[[nodiscard]] int lane_of_row(int row);
+/// PTX ISA, "Instruction descriptor" of .kind::f16.
+struct Instruction {
+  bool right;  ///< nothing that this machine does not play
+  DType type;
+  bool b_transposed;
+  int rows, columns;
+};
+[[nodiscard]] Instruction decoded(std::uint32_t descriptor);
 
 }  // namespace tilemamba::test::cuda

@@ -22,8 +22,8 @@ using cuda::Mistake;
 
 // ------------------------------------------------------------------------------------------------ where elements lie
 
-// The machine has its places from the text of the PTX ISA. A second source of NVIDIA's must say the same: the layouts of
-// CUTLASS 4.2, cute/atom/mma_traits_sm90_gmma.hpp and copy_traits_sm75.hpp, written out.
+// The machine has its places from the text of the PTX ISA. A second source of NVIDIA's must say the same: the layouts
+// of CUTLASS 4.2, cute/atom/mma_traits_sm90_gmma.hpp and copy_traits_sm75.hpp, written out.
 
 /// CLayout_64xN: ((4,8,4),(2,2,N/8)):((128,1,16),(64,8,512)), of which ALayout_64x16 is the one of N = 16; a matrix of
 /// 64 rows, column by column.
@@ -43,8 +43,8 @@ TEST(CudaLayouts, FragmentsOfProducts) {
     }
   }
 }
-/// SM75_U32x4_LDSM_N: (32,(32,4)):(32,(1,1024)), and _T: ((4,8),(16,2,4)):((256,16),(1,128,1024)), in bits of matrices of
-/// eight rows of 128.
+/// SM75_U32x4_LDSM_N: (32,(32,4)):(32,(1,1024)), and _T: ((4,8),(16,2,4)):((256,16),(1,128,1024)), in bits of matrices
+/// of eight rows of 128.
 TEST(CudaLayouts, Matrices) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int half = 0; half < 2; ++half) {
@@ -69,8 +69,8 @@ TEST(CudaLayouts, Swizzle) {
     }
   }
 }
-/// Descriptors that the backend makes, read field by field as the PTX ISA has them: every element of every step of every
-/// product lies where the backend's own swizzle has it.
+/// Descriptors that the backend makes, read field by field as the PTX ISA has them: every element of every step of
+/// every product lies where the backend's own swizzle has it.
 TEST(CudaLayouts, DescriptorsOfHopper) {
   namespace sm90 = ::tilemamba::cuda::sm90;
   namespace tma = ::tilemamba::cuda::tma;
@@ -188,10 +188,12 @@ TEST(CudaMachine, Barriers) {
   expect_fault(program(2, 1, 0), "nobody can go on; waiting for the barrier at 0, parity 0, 1 arrivals and 0 bytes");
   expect_fault(program(1, 2, 0), "nobody can go on");  // two phases: their parity is the first one's again
   expect_fault(fault_of([] { cuda::arrive(here); }), "there is no barrier at 0");
-  expect_fault(fault_of([] {
-                 if (thread() == 0) cuda::barrier_init(here, 1);
-                 if (thread() == 64) cuda::arrive(here);
-               }, 128, 3),
+  expect_fault(fault_of(
+                   [] {
+                     if (thread() == 0) cuda::barrier_init(here, 1);
+                     if (thread() == 64) cuda::arrive(here);
+                   },
+                   128, 3),
                "barrier");
 }
 
@@ -279,7 +281,7 @@ struct Made {
 TEST(CudaMistakes, OnHopperAreSeen) {
   const Made all[] = {
       {Mistake::wait_left_out, usual(), "has not waited for that"},
-      {Mistake::wait_for_room_left_out, in_one_segment(), "the copy engine fills for it shared memory"},
+      {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
       {Mistake::parity_swapped, usual(), ""},
       {Mistake::arrival_left_out, usual(), "nobody can go on"},
       {Mistake::arrival_too_many, usual(), ""},

@@ -3,6 +3,7 @@
 // kernels, under every test that a backend must pass.
 #include <iterator>
 
+#include "backends/cuda/sm100/backend.hpp"
 #include "backends/cuda/sm90/backend.hpp"
 #include "core/backend.hpp"
 #include "tests/cuda/runtime.hpp"
@@ -54,8 +55,9 @@ class Played : public Backend {
 
 extern "C" __attribute__((visibility("default"))) const tilemamba::Module* tilemamba_backend_module() {
   using namespace tilemamba;
-  static const test::cuda::Played sm90("lanes-sm90", cuda::sm90::backend());
-  static const Backend* const backends[] = {&sm90};
+  static const test::cuda::Played sm90("lanes-sm90", cuda::sm90::backend()),
+      sm100("lanes-sm100", cuda::sm100::backend());
+  static const Backend* const backends[] = {&sm90, &sm100};
   static const Module module = {TILEMAMBA_VERSION, backends, std::size(backends)};
   return &module;
 }
