@@ -302,6 +302,12 @@ Spec in_one_segment() {
   spec.tokens = 550, spec.heads = 12, spec.head_dim = 64;
   return spec;
 }
+/// x, B and C at strides that the copy engine cannot take; y it can: warps copy the ones, the engine the other.
+Spec by_hand() {
+  Spec spec = in_one_segment();
+  spec.tokens = 330, spec.memory = Memory::one_buffer;
+  return spec;
+}
 Spec of_a_cluster() {
   Spec spec = usual();
   spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
@@ -344,7 +350,7 @@ TEST(CudaCalls, AreRightInWhateverOrder) {
     }
   }
   for (const Backend* backend : {&hopper(), &blackwell()}) {
-    for (const Spec& spec : {in_segments(), in_one_segment(), of_a_cluster()})
+    for (const Spec& spec : {in_segments(), in_one_segment(), by_hand(), of_a_cluster()})
       EXPECT_EQ(wrong_call(*backend, spec), "") << backend->name() << ' ' << spec;
   }
 }
