@@ -308,6 +308,12 @@ Spec by_hand() {
   spec.tokens = 330, spec.memory = Memory::one_buffer;
   return spec;
 }
+/// Chunks that end within others' rows and hold several documents.
+Spec packed_with_documents() {
+  Spec spec = usual();
+  spec.pack({100, 90, 140}), spec.new_document = 0.05;
+  return spec;
+}
 Spec of_a_cluster() {
   Spec spec = usual();
   spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
@@ -350,7 +356,7 @@ TEST(CudaCalls, AreRightInWhateverOrder) {
     }
   }
   for (const Backend* backend : {&hopper(), &blackwell()}) {
-    for (const Spec& spec : {in_segments(), in_one_segment(), by_hand(), of_a_cluster()})
+    for (const Spec& spec : {in_segments(), in_one_segment(), by_hand(), packed_with_documents(), of_a_cluster()})
       EXPECT_EQ(wrong_call(*backend, spec), "") << backend->name() << ' ' << spec;
   }
 }
