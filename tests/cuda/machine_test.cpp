@@ -296,6 +296,12 @@ Spec in_segments() {
   spec.tokens = 700, spec.heads = 1, spec.head_dim = 64;
   return spec;
 }
+/// Of more chunks than there are stages.
+Spec in_long_segments() {
+  Spec spec = in_segments();
+  spec.tokens = 2700;
+  return spec;
+}
 /// Many: one segment of more chunks than there are stages.
 Spec in_one_segment() {
   Spec spec = usual();
@@ -356,7 +362,8 @@ TEST(CudaCalls, AreRightInWhateverOrder) {
     }
   }
   for (const Backend* backend : {&hopper(), &blackwell()}) {
-    for (const Spec& spec : {in_segments(), in_one_segment(), by_hand(), packed_with_documents(), of_a_cluster()})
+    for (const Spec& spec :
+         {in_segments(), in_long_segments(), in_one_segment(), by_hand(), packed_with_documents(), of_a_cluster()})
       EXPECT_EQ(wrong_call(*backend, spec), "") << backend->name() << ' ' << spec;
   }
 }
