@@ -136,6 +136,7 @@ void publish_to_engines() {
 
 namespace {
 void touch(const void* at, std::size_t size, bool write) {
+  if (size == 0) return;
   if (auto* const machine = tilemamba::test::cuda::at_work) machine->touch(at, size, write);
 }
 }  // namespace
@@ -154,6 +155,19 @@ TILEMAMBA_TOUCH(8)
 TILEMAMBA_TOUCH(16)
 void __tsan_read_range(void* at, unsigned long size) { touch(at, size, false); }
 void __tsan_write_range(void* at, unsigned long size) { touch(at, size, true); }
+// clang's, in the place of the functions of the C library.
+void* __tsan_memcpy(void* to, const void* from, unsigned long size) {
+  touch(from, size, false), touch(to, size, true);
+  return std::memcpy(to, from, size);
+}
+void* __tsan_memmove(void* to, const void* from, unsigned long size) {
+  touch(from, size, false), touch(to, size, true);
+  return std::memmove(to, from, size);
+}
+void* __tsan_memset(void* to, int value, unsigned long size) {
+  touch(to, size, true);
+  return std::memset(to, value, size);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
