@@ -147,7 +147,9 @@ bool run_on(const Target& target, const Arguments& arguments, const Options& opt
   const std::optional<Candidate> found = candidate_of(target, problem);
   if (!found || !found->refusal.empty()) {
     const auto reach = reach_of(target).find(problem.x);
-    EXPECT_TRUE(reach == reach_of(target).end() || reach->second < problem.state)
+    // A policy may move 16 bytes at a time.
+    const bool uneven = problem.head_dim % 8 != 0 || problem.state % 8 != 0;
+    EXPECT_TRUE(uneven || reach == reach_of(target).end() || reach->second < problem.state)
         << target << " takes this type and size of state and yet refuses the problem";
     const ErrorCode code = found ? ErrorCode::unsupported : ErrorCode::no_backend;
     if (target.schedule != Schedule::automatic)

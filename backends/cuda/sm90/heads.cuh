@@ -3,7 +3,7 @@
 /// The worker of a slice of a head: its state stays in registers.
 #pragma once
 
-#include "backends/cuda/sm90/ptx.cuh"
+#include "backends/cuda/sm90/descriptor.cuh"
 #include "backends/cuda/tma/heads.cuh"
 
 namespace tilemamba::cuda::sm90 {

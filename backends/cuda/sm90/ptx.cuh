@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// One wrapper for each instruction of sm_90a that no later architecture has: wgmma.
-///
-/// A descriptor's low word is an address / 16 and the distance of planes; it is made once a tile, and constants are
-/// added to it.
 #pragma once
 
 #include "backends/cuda/common/element.cuh"
@@ -17,15 +14,9 @@ TILEMAMBA_DEVICE void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-/// Low words. Rows along the product's outer dimension, columns along its inner one: 16 of these are 32 bytes on.
-TILEMAMBA_DEVICE std::uint32_t inner_columns(unsigned at) { return at | (1u << 16); }
-/// Rows along the inner dimension: 16 of these are 2048 bytes on. Planes, 8192 bytes apart, follow each other along the
-/// outer: where a descriptor has that distance, an address in a cluster has the block's rank, which must be gone.
-TILEMAMBA_DEVICE std::uint32_t inner_rows(unsigned at) { return at | (512u << 16); }
-/// Rows in groups of eight, 1024 bytes apart, swizzled.
-TILEMAMBA_DEVICE std::uint64_t descriptor(std::uint32_t low_word) {
+TILEMAMBA_DEVICE std::uint64_t two_words(std::uint32_t low, std::uint32_t high) {
   std::uint64_t d;
-  asm("mov.b64 %0, {%1,%2};" : "=l"(d) : "r"(low_word), "r"(0x40000040u));
+  asm("mov.b64 %0, {%1,%2};" : "=l"(d) : "r"(low), "r"(high));
   return d;
 }
 

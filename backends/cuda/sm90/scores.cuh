@@ -3,7 +3,7 @@
 /// The worker that makes scores and decays them.
 #pragma once
 
-#include "backends/cuda/sm90/ptx.cuh"
+#include "backends/cuda/sm90/descriptor.cuh"
 #include "backends/cuda/tma/scores.cuh"
 
 namespace tilemamba::cuda::sm90 {

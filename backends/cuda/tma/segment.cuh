@@ -192,6 +192,7 @@ TILEMAMBA_DEVICE void clear_rows(unsigned address, int planes, int count, int la
 /// What is infinite or undefined becomes zero. One warp.
 template <class E>
 TILEMAMBA_DEVICE void clear_undefined(unsigned address, int planes, int lane) {
+  __syncwarp();  // rows may have been cleared, by other lanes
 #pragma unroll 1
   for (unsigned k = lane * 16; k < planes * plane_bytes; k += 32 * 16) {
     std::uint32_t v[4];

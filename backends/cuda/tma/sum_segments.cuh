@@ -157,6 +157,7 @@ struct SumSegments {
       if (k + 1 < segment.chunks) wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
       look_at(ring.stage);  // past the end something old, which nobody uses
       w.wait(product);
+      __syncwarp();
       if (lane == 0) arrive(memory + K::empty + 8 * stage);
     }
     if (worker >= segment.often.real_workers) return;

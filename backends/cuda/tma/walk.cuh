@@ -165,6 +165,7 @@ struct Walk {
   template <int rows>
   TILEMAMBA_DEVICE void copy_heads(const kernels::TokenView& view, unsigned to, unsigned barrier,
                                    const tile::Tokens& its) const {
+    __syncwarp();  // lane 0 has waited until what was stored from there has left
 #pragma unroll 1
     for (int worker = 0; worker < policy_workers; ++worker) {
       const tile::Slice& slice = segment.slices[worker];

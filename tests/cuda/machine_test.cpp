@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The CUDA backends without a device: where elements lie, what descriptors say, whole calls on a machine that the host
+/// plays, and mistakes that are put in on purpose, each of which must be seen, and for what it is.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/sm100/backend.hpp"
+#include "backends/cuda/sm100/descriptor.hpp"
+#include "backends/cuda/sm90/backend.hpp"
+#include "backends/cuda/sm90/descriptor.cuh"
+#include "backends/cuda/tma/tile.cuh"
+#include "core/backend.hpp"
+#include "tests/backend_test.hpp"
+#include "tests/cuda/machine.hpp"
+#include "tests/cuda/runtime.hpp"
+
+namespace tilemamba::test {
+namespace {
+
+using cuda::At;
+using cuda::Mistake;
+
+// ------------------------------------------------------------------------------------------------ where elements lie
+
+// The machine has its places from the text of the PTX ISA. A second source of NVIDIA's must say the same: the layouts
+// of CUTLASS 4.2, cute/atom/mma_traits_sm90_gmma.hpp and copy_traits_sm75.hpp, written out.
+
+/// CLayout_64xN: ((4,8,4),(2,2,N/8)):((128,1,16),(64,8,512)), of which ALayout_64x16 is the one of N = 16; a matrix of
+/// 64 rows, column by column.
+At in_cute(int thread, int i) {
+  const int at = thread % 4 * 128 + thread / 4 % 8 + thread / 32 * 16 + i % 2 * 64 + i / 2 % 2 * 8 + i / 4 * 512;
+  return {at % 64, at / 64};
+}
+TEST(CudaLayouts, FragmentsOfProducts) {
+  for (int thread = 0; thread < 128; ++thread) {
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(cuda::of_a(thread, i), in_cute(thread, i)) << thread << ' ' << i;
+    for (int i = 0; i < 128; ++i) {
+      const At its = cuda::of_d(thread, i);
+      EXPECT_EQ(its, in_cute(thread, i)) << thread << ' ' << i;
+      // What the backend is built on: packed accumulators are the next product's operand.
+      const At operand = cuda::of_a(thread, i % 8);
+      EXPECT_EQ(its, (At{operand.row, operand.column + i / 8 * 16}));
+    }
+  }
+}
+/// SM75_U32x4_LDSM_N: (32,(32,4)):(32,(1,1024)), and _T: ((4,8),(16,2,4)):((256,16),(1,128,1024)), in bits of matrices
+/// of eight rows of 128.
+TEST(CudaLayouts, Matrices) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int half = 0; half < 2; ++half) {
+      const int plain = 32 * lane + 16 * half, transposed = 256 * (lane % 4) + 16 * (lane / 4) + 128 * half;
+      EXPECT_EQ(cuda::of_matrix(lane, half, false), (At{plain / 128, plain % 128 / 16}));
+      EXPECT_EQ(cuda::of_matrix(lane, half, true), (At{transposed / 128, transposed % 128 / 16}));
+    }
+  }
+}
+/// Swizzle<3,4,3> of bytes: three bits from the fourth on, with those three above them.
+unsigned cute_swizzle(unsigned address) {
+  const unsigned mask = 0x7u << 7;
+  return address ^ (address & mask) >> 3;
+}
+TEST(CudaLayouts, Swizzle) {
+  for (unsigned row = 0; row < 64; ++row) {
+    for (unsigned byte = 0; byte < 128; ++byte) {
+      const unsigned address = 8192 + row * 128 + byte;
+      EXPECT_EQ(cuda::swizzled(address), cute_swizzle(address));
+      // What the backend believes.
+      EXPECT_EQ(cuda::swizzled(address), 8192 + ::tilemamba::cuda::tma::swizzled(row, byte / 16) + byte % 16);
+    }
+  }
+}
+/// Descriptors that the backend makes, read field by field as the PTX ISA has them: every element of every step of
+/// every product lies where the backend's own swizzle has it.
+TEST(CudaLayouts, DescriptorsOfHopper) {
+  namespace sm90 = ::tilemamba::cuda::sm90;
+  namespace tma = ::tilemamba::cuda::tma;
+  const unsigned start = 3 * 8192 + 1024;
+  const auto place = [&](unsigned plane, unsigned row, unsigned column) {
+    return start + plane * tma::plane_bytes + tma::swizzled(row, column / 8) + column % 8 * 2;
+  };
+  for (unsigned step = 0; step < 8; ++step) {  // of 16 columns, over two planes
+    const auto descriptor =
+        sm90::descriptor(sm90::inner_columns(start / 16) + (step / 4 * tma::plane_bytes + step % 4 * 32) / 16);
+    for (unsigned row = 0; row < 64; ++row) {
+      for (unsigned k = 0; k < 16; ++k)
+        EXPECT_EQ(cuda::in_shared(descriptor, false, static_cast<int>(row), static_cast<int>(k)),
+                  place(step / 4, row, step % 4 * 16 + k));
+    }
+  }
+  for (unsigned step = 0; step < 4; ++step) {  // of 16 rows, the product's columns over two planes
+    const auto descriptor = sm90::descriptor(sm90::inner_rows(start / 16) + step * 2048 / 16);
+    for (unsigned column = 0; column < 128; ++column) {
+      for (unsigned k = 0; k < 16; ++k)
+        EXPECT_EQ(cuda::in_shared(descriptor, true, static_cast<int>(column), static_cast<int>(k)),
+                  place(column / 64, step * 16 + k, column % 64));
+    }
+  }
+}
+
+/// CUTLASS, cute/atom/copy_traits_sm100.hpp: SM100_TMEM_LOAD_16dp256b1x, ((4,8),(64,2)):((64,256),(1,2048)), and
+/// SM100_TMEM_LOAD_16dp128b1x, ((4,8),(32,2)):((32,128),(1,1024)): bits of what a thread has, row by row of 256 and of
+/// 128 bits.
+TEST(CudaLayouts, FragmentsOfTensorMemory) {
+  for (int thread = 0; thread < 32; ++thread) {
+    for (int i = 0; i < 4; ++i) {
+      const int bit = thread % 4 * 64 + thread / 4 * 256 + i % 2 * 32 + i / 2 * 2048;
+      EXPECT_EQ(cuda::in_tensor(thread, i, true), (At{bit / 256, bit % 256 / 32}));
+      // Accumulators as wgmma has them.
+      EXPECT_EQ(cuda::in_tensor(thread, i, true), cuda::of_d(thread, i));
+    }
+    for (int i = 0; i < 2; ++i) {
+      const int bit = thread % 4 * 32 + thread / 4 * 128 + i * 1024;
+      EXPECT_EQ(cuda::in_tensor(thread, i, false), (At{bit / 128, bit % 128 / 32}));
+    }
+    // An operand's registers: a column has a pair of the inner dimension.
+    for (int word = 0; word < 4; ++word) {
+      const At at = cuda::in_tensor(thread, word, false), pair = cuda::of_a(thread, 2 * word);
+      EXPECT_EQ((At{at.row, 2 * at.column}), pair);
+    }
+  }
+}
+/// Layout F of CUTLASS, cute/atom/mma_traits_sm100.hpp, tmem_frg: for M = 64 ((16,4),N) lies at ((lane, 32 lanes),
+/// column).
+TEST(CudaLayouts, LanesOfRows) {
+  for (int row = 0; row < 64; ++row) {
+    EXPECT_EQ(cuda::lane_of_row(row), row % 16 + row / 16 * 32);
+    EXPECT_EQ(::tilemamba::cuda::sm100::lane_of_row(static_cast<unsigned>(row)),
+              static_cast<unsigned>(cuda::lane_of_row(row)));
+  }
+}
+TEST(CudaLayouts, DescriptorsOfBlackwell) {
+  namespace sm100 = ::tilemamba::cuda::sm100;
+  namespace tma = ::tilemamba::cuda::tma;
+  const unsigned start = 3 * 8192 + 1024;
+  const auto place = [&](unsigned plane, unsigned row, unsigned column) {
+    return start + plane * tma::plane_bytes + tma::swizzled(row, column / 8) + column % 8 * 2;
+  };
+  for (unsigned step = 0; step < 8; ++step) {
+    const auto descriptor = sm100::further(sm100::inner_columns(start), step / 4 * tma::plane_bytes + step % 4 * 32);
+    for (unsigned row = 0; row < 64; ++row) {
+      for (unsigned k = 0; k < 16; ++k)
+        EXPECT_EQ(cuda::in_shared(descriptor, false, static_cast<int>(row), static_cast<int>(k)),
+                  place(step / 4, row, step % 4 * 16 + k));
+    }
+  }
+  for (unsigned step = 0; step < 4; ++step) {
+    const auto descriptor = sm100::further(sm100::inner_rows(start), step * 2048);
+    for (unsigned column = 0; column < 128; ++column) {
+      for (unsigned k = 0; k < 16; ++k)
+        EXPECT_EQ(cuda::in_shared(descriptor, true, static_cast<int>(column), static_cast<int>(k)),
+                  place(column / 64, step * 16 + k, column % 64));
+    }
+  }
+}
+TEST(CudaLayouts, InstructionsOfBlackwell) {
+  for (const bool bf16 : {false, true}) {
+    for (const bool inner_rows : {false, true}) {
+      for (unsigned columns = 8; columns <= 256; columns += 8) {
+        const cuda::Instruction its =
+            cuda::decoded(::tilemamba::cuda::sm100::InstructionDescriptor{bf16, inner_rows, columns}.bits());
+        EXPECT_TRUE(its.right);
+        EXPECT_EQ(its.type, bf16 ? DType::bf16 : DType::f16);
+        EXPECT_EQ(its.b_transposed, inner_rows);
+        EXPECT_EQ(its.rows, 64);
+        EXPECT_EQ(its.columns, static_cast<int>(columns));
+      }
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------ small programs
+
+/// "" or the fault of a block of one warp group that does this.
+std::string fault_of(const std::function<void()>& body, unsigned threads = 128, std::uint64_t seed = 1) {
+  cuda::forget_launches();
+  return cuda::run({1, 1, threads, 4096}, body, seed);
+}
+void expect_fault(const std::string& fault, const std::string& words) {
+  EXPECT_NE(fault.find(words), std::string::npos) << (fault.empty() ? "no fault" : fault);
+}
+constexpr unsigned here = cuda::first_address;
+void put(unsigned offset, std::uint32_t value) { cuda::write_shared(here + offset, &value, 4); }
+std::uint32_t get(unsigned offset) {
+  std::uint32_t value;
+  cuda::read_shared(here + offset, &value, 4);
+  return value;
+}
+unsigned thread() { return cuda::thread_index().x; }
+
+TEST(CudaMachine, SharedMemory) {
+  expect_fault(fault_of([] { put(4096 + 4 * thread(), 0); }), "beyond the block's 4096");
+  expect_fault(fault_of([] { put(4 * thread() + 2, 0); }), "not aligned");
+  EXPECT_EQ(fault_of([] { put(4 * thread(), 0); }), "");
+}
+TEST(CudaMachine, LanesThatDoNotMeet) {
+  const auto program = [](bool meets) {
+    return fault_of([=] {
+      put(4 * thread(), thread());
+      if (meets) cuda::meet_warp();
+      if (get(4 * (thread() ^ 1)) != (thread() ^ 1) && meets) cuda::complain("the wrong value");
+    });
+  };
+  EXPECT_EQ(program(true), "");
+  expect_fault(program(false), "has not waited for that");
+}
+TEST(CudaMachine, AMeetingOfAWarpIsNoneOfOthers) {
+  const auto program = [](bool block) {
+    return fault_of([=] {
+      put(4 * thread(), thread());
+      block ? void(cuda::meet_block(0)) : cuda::meet_warp();
+      (void)get(4 * ((thread() + 32) % 128));
+    });
+  };
+  EXPECT_EQ(program(true), "");
+  expect_fault(program(false), "has not waited for that");
+}
+/// Readers are waited for too.
+TEST(CudaMachine, WritesOverWhatOthersRead) {
+  expect_fault(fault_of([] {
+                 if (thread() == 0) put(0, 1);
+                 (void)cuda::meet_block(0);
+                 thread() == 0 ? put(0, 2) : void(get(0));
+               }),
+               "has not waited for that");
+}
+/// One lane may arrive for its warp once that has met.
+TEST(CudaMachine, OneLaneArrivesForItsWarp) {
+  const auto program = [](bool meets, std::uint64_t seed) {
+    return fault_of(
+        [=] {
+          if (thread() == 0) cuda::barrier_init(here + 2048, 4);
+          (void)cuda::meet_block(0);
+          put(4 * thread(), thread());
+          if (meets) cuda::meet_warp();
+          if (cuda::lane() == 0) cuda::arrive(here + 2048);
+          cuda::wait_phase(here + 2048, 0);
+          (void)get(4 * (thread() ^ 127));
+        },
+        128, seed);
+  };
+  for (std::uint64_t seed = 1; seed < 20; ++seed) {
+    EXPECT_EQ(program(true, seed), "");
+    expect_fault(program(false, seed), "has not waited for that");
+  }
+}
+TEST(CudaMachine, Barriers) {
+  const auto program = [](int expected, int arrivals, unsigned parity) {
+    return fault_of([=] {
+      if (thread() == 0) cuda::barrier_init(here, expected);
+      (void)cuda::meet_block(0);
+      if (thread() == 0) {
+        for (int k = 0; k < arrivals; ++k) cuda::arrive(here);
+      }
+      cuda::wait_phase(here, parity);
+    });
+  };
+  EXPECT_EQ(program(2, 2, 0), "");
+  EXPECT_EQ(program(2, 0, 1), "");  // the phase before the first counts as done
+  expect_fault(program(2, 1, 0), "nobody can go on; waiting for the barrier at 0, parity 0, 1 arrivals and 0 bytes");
+  expect_fault(program(1, 2, 0), "nobody can go on");  // two phases: their parity is the first one's again
+  expect_fault(fault_of([] { cuda::arrive(here); }), "there is no barrier at 0");
+  expect_fault(fault_of(
+                   [] {
+                     if (thread() == 0) cuda::barrier_init(here, 1);
+                     if (thread() == 64) cuda::arrive(here);
+                   },
+                   128, 3),
+               "barrier");
+}
+
+// ------------------------------------------------------------------------------------------------------ whole calls
+
+/// Several chunks and heads, the last chunk and the last slice not full.
+Spec usual() {
+  Spec spec;
+  spec.type(DType::bf16);
+  spec.tokens = 330, spec.heads = 3, spec.head_dim = 72, spec.state = 64;
+  spec.skip = SkipForm::per_channel, spec.initial_states = DType::f32, spec.decay = Decay::slow;
+  return spec;
+}
+Spec with_documents() {
+  Spec spec = usual();
+  spec.tokens = 200, spec.new_document = 0.05, spec.z = true;
+  return spec;
+}
+Spec with_chunk_states() {
+  Spec spec = usual();
+  spec.tokens = 200, spec.type(DType::f16), spec.chunk_states = DType::f32, spec.options.chunk_states_every = 48;
+  return spec;
+}
+/// Few heads: segments are summed first.
+Spec in_segments() {
+  Spec spec = usual();
+  spec.tokens = 700, spec.heads = 1, spec.head_dim = 64;
+  return spec;
+}
+/// Of more chunks than there are stages.
+Spec in_long_segments() {
+  Spec spec = in_segments();
+  spec.tokens = 2700;
+  return spec;
+}
+/// Many: one segment of more chunks than there are stages.
+Spec in_one_segment() {
+  Spec spec = usual();
+  spec.tokens = 550, spec.heads = 12, spec.head_dim = 64;
+  return spec;
+}
+/// x, B and C at strides that the copy engine cannot take; y it can: warps copy the ones, the engine the other.
+Spec by_hand() {
+  Spec spec = in_one_segment();
+  spec.tokens = 330, spec.memory = Memory::one_buffer;
+  return spec;
+}
+/// Chunks that end within others' rows and hold several documents.
+Spec packed_with_documents() {
+  Spec spec = usual();
+  spec.pack({100, 90, 140}), spec.new_document = 0.05;
+  return spec;
+}
+Spec of_a_cluster() {
+  Spec spec = usual();
+  spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
+  return spec;
+}
+
+/// "" or what was wrong with a call on a backend's first policy that takes it.
+std::string wrong_call(const Backend& backend, const Spec& spec, Mistake mistake = Mistake::none,
+                       std::uint64_t seed = 1) {
+  Call call(spec);
+  call.prepare();
+  const Problem problem = call.problem();
+  for (const Offer& offer : backend.offers(problem)) {
+    if (!offer.refusal.empty()) continue;
+    Outcome outcome;
+    const auto executable = backend.prepare(problem, offer, outcome);
+    if (executable == nullptr) return outcome.message;
+    const std::unique_ptr<void, void (*)(void*)> workspace(
+        std::aligned_alloc(256, (offer.workspace_bytes + 511) / 256 * 256), &std::free);
+    cuda::begin_calls(seed);
+    cuda::make(mistake);
+    outcome = executable->run(call.arguments, workspace.get(), nullptr);
+    cuda::make(Mistake::none);
+    if (!outcome.message.empty()) return outcome.message;
+    if (std::string damage = call.damage(); !damage.empty()) return damage;
+    const golden::Shares shares =
+        golden::compare(problem, golden::gather(call.arguments), expected_of(spec).right, expected_of(spec).bars);
+    return shares.pass() ? "" : "out of its bars: " + std::to_string(shares.worst());
+  }
+  return "no policy takes it";
+}
+const Backend& blackwell() { return ::tilemamba::cuda::sm100::backend(); }
+const Backend& hopper() { return ::tilemamba::cuda::sm90::backend(); }
+
+void expect_right(const Backend& backend, const std::vector<Spec>& specs, std::uint64_t orders) {
+  for (const Spec& spec : specs) {
+    for (std::uint64_t seed = 1; seed <= orders; ++seed)
+      EXPECT_EQ(wrong_call(backend, spec, Mistake::none, 100 * seed), "") << backend.name() << ' ' << spec;
+  }
+}
+const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states()},
+                        others = {in_segments(), in_long_segments(),      in_one_segment(),
+                                  by_hand(),     packed_with_documents(), of_a_cluster()};
+TEST(CudaCalls, OnHopperInWhateverOrder) { expect_right(hopper(), short_ones, 5); }
+TEST(CudaCalls, OnHopperEveryWay) { expect_right(hopper(), others, 1); }
+TEST(CudaCalls, OnBlackwellInWhateverOrder) { expect_right(blackwell(), short_ones, 5); }
+TEST(CudaCalls, OnBlackwellEveryWay) { expect_right(blackwell(), others, 1); }
+
+// ---------------------------------------------------------------------------------------- mistakes put in on purpose
+
+struct Made {
+  Mistake mistake;
+  Spec spec;
+  const char* seen;  ///< part of the fault
+};
+void expect_seen(const Backend& backend, const std::vector<Made>& all) {
+  for (const Made& made : all) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const std::string fault = wrong_call(backend, made.spec, made.mistake, seed);
+      EXPECT_NE(fault.find(made.seen), std::string::npos)
+          << "mistake " << static_cast<int>(made.mistake) << " is seen as: " << (fault.empty() ? "nothing" : fault);
+    }
+  }
+}
+TEST(CudaMistakes, OfWhoWaits) {
+  expect_seen(hopper(), {
+                            {Mistake::wait_left_out, usual(), "has not waited for that"},
+                            {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
+                            {Mistake::parity_swapped, usual(), ""},
+                            {Mistake::arrival_left_out, usual(), "nobody can go on"},
+                            {Mistake::arrival_too_many, usual(), "has not waited for that"},
+                            {Mistake::bytes_miscounted, usual(), "more bytes come to a barrier than are expected"},
+                            {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
+                            {Mistake::warp_does_not_meet, usual(), "has not waited for that"},
+                            {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
+                            {Mistake::stores_not_waited_for, usual(), "the copy engine, storing for warp 3 reads"},
+                            {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
+                        });
+}
+TEST(CudaMistakes, OfWgmma) {
+  expect_seen(hopper(),
+              {
+                  {Mistake::product_not_fenced, usual(), "a product without wgmma.fence"},
+                  {Mistake::product_not_waited_for, usual(), "a register of a product that is under way"},
+                  {Mistake::product_waited_for_too_late, usual(), "a register of a product that is under way"},
+                  {Mistake::wrong_stride, usual(), "its product reads shared memory"},
+              });
+}
+TEST(CudaMistakes, OfPlaces) {
+  expect_seen(hopper(), {
+                            {Mistake::swizzle_of_64_bytes, usual(), "out of its bars"},
+                            {Mistake::matrices_swapped, usual(), "out of its bars"},
+                            {Mistake::rows_swapped, usual(), "out of its bars"},
+                            {Mistake::not_transposed, usual(), "out of its bars"},
+                        });
+}
+TEST(CudaMistakes, OfTcgen05) {
+  expect_seen(blackwell(), {
+                               {Mistake::tensor_loads_not_waited_for, usual(), "a register"},
+                               {Mistake::tensor_stores_not_waited_for, usual(), "tensor memory"},
+                               {Mistake::before_left_out, usual(), "and that has not been waited for"},
+                               {Mistake::after_left_out, usual(), "and that has not been waited for"},
+                               {Mistake::commit_left_out, usual(), "nobody can go on"},
+                               {Mistake::commit_too_early, usual(), "and that has not been waited for"},
+                               {Mistake::lanes_of_others, usual(), "is none of its warp's"},
+                               {Mistake::other_half_of_lanes, usual(), "are in different lanes"},
+                               {Mistake::few_columns, usual(), "are not all allocated"},
+                               {Mistake::columns_overlap, usual(), "tensor memory"},
+                               {Mistake::instruction_of_other_type, usual(), "out of its bars"},
+                               {Mistake::not_released, usual(), "has not released its tensor memory"},
+                               {Mistake::wait_left_out, usual(), "has not waited for that"},
+                               {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
+                           });
+}
+
+}  // namespace
+}  // namespace tilemamba::test
