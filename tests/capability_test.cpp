@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/common/capability.hpp"
+#include "backends/cuda/sm100/policy.hpp"
 #include "backends/cuda/sm80/policy.hpp"
 #include "backends/cuda/sm90/policy.hpp"
 #include "backends/hip/capability.hpp"
@@ -41,22 +42,29 @@ void expect_holds(const std::string& text, const std::string& part) {
 /// What is compiled unless somebody says otherwise, by CUDA 13.0.
 const cuda::Compiled release = {{80, 86, 89, 90, 120}, {80}, 13000};
 
-/// The rule of each member. A new one needs its line here and its column in the tables below.
-std::string why_not_cuda(const std::string& member, const cuda::Compiled& compiled, int capability, int driver) {
+constexpr int of_tcgen05[] = {100, 103};
+constexpr cuda::Instructions tcgen05 = {"tcgen05", of_tcgen05};
+
+/// The rule of each member; `unproven`: whether those that nobody has run may be taken. A new member needs its line
+/// here and its rows in the tables below.
+std::string why_not_cuda(const std::string& member, const cuda::Compiled& compiled, int capability, int driver,
+                         bool unproven) {
   const cuda::Capability device{capability};
   if (const std::string why = cuda::why_not(compiled, device, driver); !why.empty()) return why;
   if (member == "cuda-sm80") return "";
   if (member == "cuda-sm90") return cuda::why_not(cuda::wgmma, device);
+  if (member == "cuda-sm100") return unproven ? cuda::why_not(tcgen05, device) : "never run by us";
   return "there is no row for " + member + " in this test";
 }
-std::string chosen_cuda(const cuda::Compiled& compiled, int capability, int driver = 13000) {
-  return chosen("cuda", [&](const std::string& member) { return why_not_cuda(member, compiled, capability, driver); });
+std::string chosen_cuda(const cuda::Compiled& compiled, int capability, int driver = 13000, bool unproven = false) {
+  return chosen(
+      "cuda", [&](const std::string& member) { return why_not_cuda(member, compiled, capability, driver, unproven); });
 }
 
 TEST(CudaCapability, TheReleaseIsCompiledForTheseArchitectures) {
   std::ifstream in(TILEMAMBA_TEST_GOLDEN "/../../backends/cuda/CMakeLists.txt");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  expect_holds(text, "\"80;86-real;89-real;90-real;120-real\"");
+  expect_holds(text, "\"80;86-real;89-real;90-real;100a-real;103a-real;120-real\"");
 }
 
 TEST(CudaCapability, ArchitectureDecides) {
@@ -95,6 +103,22 @@ TEST(CudaCapability, ArchitectureDecides) {
   }
 }
 
+/// tcgen05 for the two that have it, where it is allowed; every other device is given what it would be given without.
+TEST(CudaCapability, BlackwellIsAskedForItsOwnOnlyWhereThatIsAllowed) {
+  for (const int capability : {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121, 130}) {
+    SCOPED_TRACE(capability);
+    const bool has_it = capability == 100 || capability == 103;
+    const std::string allowed = chosen_cuda(release, capability, 13000, true);
+    if (has_it) {
+      EXPECT_EQ(allowed, "cuda-sm100");
+    } else if (capability >= 80) {
+      EXPECT_EQ(allowed, chosen_cuda(release, capability));
+    } else {
+      expect_holds(allowed, "too old");
+    }
+  }
+}
+
 /// A driver that is older than the compiler runs its machine code, within a major version, and not its PTX.
 TEST(CudaCapability, AnOlderDriverDoesNotKnowThePtx) {
   const cuda::Compiled newer = {{80, 86, 89, 90, 120}, {80}, 13010};
@@ -127,9 +151,7 @@ TEST(CudaCapability, WgmmaIsHoppersAlone) {
     EXPECT_EQ(cuda::why_not(cuda::wgmma, {capability}),
               "wgmma needs compute capability 9.0, the device has " + cuda::Capability{capability}.text());
   }
-  constexpr int two[] = {100, 103};
-  EXPECT_EQ(cuda::why_not(cuda::Instructions{"tcgen05", two}, {120}),
-            "tcgen05 needs compute capability 10.0 or 10.3, the device has 12.0");
+  EXPECT_EQ(cuda::why_not(tcgen05, {120}), "tcgen05 needs compute capability 10.0 or 10.3, the device has 12.0");
 }
 
 TEST(CudaCapability, MachinesWithoutDevices) {
@@ -203,23 +225,26 @@ TEST(CudaCapability, EveryCallHasRoomOnTheSmallestDevices) {
   }
 }
 
-TEST(CudaCapability, StateDecidesHoppersPolicy) {
-  const auto policy = [](std::int64_t state) {
-    for (const auto& each : cuda::sm90::policies) {
+TEST(CudaCapability, StateDecidesThePolicyOfHopperAndBlackwell) {
+  const auto policy = [](const auto& policies, std::int64_t state) {
+    for (const auto& each : policies) {
       if (state <= each.state) return std::string(each.name);
     }
     return std::string();
   };
-  for (const auto& [state, right] : {std::pair{1, "wgmma-q64n64w2"},
-                                     {64, "wgmma-q64n64w2"},
-                                     {65, "wgmma-q64n128w2"},
-                                     {128, "wgmma-q64n128w2"},
-                                     {129, "wgmma-q64n256w2c2"},
-                                     {256, "wgmma-q64n256w2c2"},
-                                     {257, "wgmma-q64n512w2c4"},
-                                     {512, "wgmma-q64n512w2c4"},
-                                     {513, ""}})
-    EXPECT_EQ(policy(state), right) << state;
+  struct Row {
+    std::int64_t state;
+    const char *hopper, *blackwell;
+  };
+  for (const Row& row :
+       {Row{1, "wgmma-q64n64w2", "tcgen05-q64n128w2"}, Row{64, "wgmma-q64n64w2", "tcgen05-q64n128w2"},
+        Row{65, "wgmma-q64n128w2", "tcgen05-q64n128w2"}, Row{128, "wgmma-q64n128w2", "tcgen05-q64n128w2"},
+        Row{129, "wgmma-q64n256w2c2", "tcgen05-q64n256w2c2"}, Row{256, "wgmma-q64n256w2c2", "tcgen05-q64n256w2c2"},
+        Row{257, "wgmma-q64n512w2c4", "tcgen05-q64n512w2c4"}, Row{512, "wgmma-q64n512w2c4", "tcgen05-q64n512w2c4"},
+        Row{513, "", ""}}) {
+    EXPECT_EQ(policy(cuda::sm90::policies, row.state), row.hopper) << row.state;
+    EXPECT_EQ(policy(cuda::sm100::policies, row.state), row.blackwell) << row.state;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------- AMD

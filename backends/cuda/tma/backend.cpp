@@ -203,7 +203,8 @@ class WalkBackend : public Backend {
   [[nodiscard]] Probe probe() const override {
     return probe_of(
         machine(), [this](const DeviceFacts& device) { return refusal(generation_, device); },
-        std::string(generation_.instructions.name) + " and TMA for 16-bit types and N up to 512; the rest as cuda-sm80");
+        std::string(generation_.instructions.name) +
+            " and TMA for 16-bit types and N up to 512; the rest as cuda-sm80");
   }
 
   [[nodiscard]] std::string cannot_address(const Device& device) const override {
