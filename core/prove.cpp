@@ -67,9 +67,11 @@ std::vector<Trial> trials(DType x, std::int64_t state) {
   slow.decay = Decay::slow;
 
   Spec ragged = slow;
-  ragged.tokens = 131, ragged.heads = 3, ragged.groups = 1, ragged.head_dim = 80, ragged.state = state - 5;
+  ragged.tokens = 131, ragged.heads = 3, ragged.groups = 1, ragged.head_dim = 80, ragged.state = state - 8;
   ragged.skip = SkipForm::per_channel, ragged.z = true, ragged.dt = DType::f32, ragged.dt_bias = DType::f32;
   ragged.initial_states = DType::f32, ragged.options.dt_softplus = true, ragged.memory = Memory::one_buffer;
+  Spec odd = ragged;  // which not every policy takes
+  odd.head_dim = 77, odd.state = state - 5;
   Spec packed = slow;
   packed.pack({1, 0, 65, 150});
   packed.initial_states = DType::f32;
@@ -90,15 +92,11 @@ std::vector<Trial> trials(DType x, std::int64_t state) {
   strong.tokens = 150, strong.decay = Decay::strong;
   Spec token = plain;
   token.batch = 3, token.tokens = 1;
-  std::vector<Trial> all = {{"a batch", plain},
-                            {"ragged sizes, slow decay", ragged},
-                            {"packed", packed},
-                            {"documents", documents},
-                            {"packed with documents", both},
-                            {"chunk states", states},
-                            {"many chunks", longer},
-                            {"strong decay", strong},
-                            {"one token", token}};
+  std::vector<Trial> all = {{"a batch", plain},       {"ragged sizes, slow decay", ragged},
+                            {"odd sizes", odd},       {"packed", packed},
+                            {"documents", documents}, {"packed with documents", both},
+                            {"chunk states", states}, {"many chunks", longer},
+                            {"strong decay", strong}, {"one token", token}};
   if (x == DType::f32) {
     Spec tf32 = slow;
     tf32.options.allow_tf32 = true;
