@@ -125,7 +125,8 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
     wait_tensor_loads();
 #pragma unroll
     for (int k = 0; k < q / 2; ++k) y.r[k] += within.r[k];
-    this->warp = forgotten(this->warp);  // what follows must not keep what it was derived from
+    // What stores fp32 outputs must not keep what it was derived from.
+    if constexpr (K::features.wide) this->warp = forgotten(this->warp);
   }
 
   // -------------------------------------------------------------------------------------------------------------------
