@@ -39,7 +39,6 @@ const Machine& machine() {
 Probe probe_of(const Machine&, const std::function<std::string(const DeviceFacts&)>&, const std::string& what) {
   return {true, what, {"host"}};
 }
-std::string version_text(int version) { return std::to_string(version); }
 std::string in_words(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return "";
   return std::string(what) + ": " + (test::cuda::last_fault().empty() ? "not played" : test::cuda::last_fault());
