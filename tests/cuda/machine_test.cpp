@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+// First: words of the kernels, which follow, are macros.
+#include "backends/cuda/tma/maps.hpp"
+
 #include "backends/cuda/sm100/backend.hpp"
 #include "backends/cuda/sm100/descriptor.hpp"
 #include "backends/cuda/sm90/backend.hpp"
@@ -168,6 +171,48 @@ TEST(CudaLayouts, InstructionsOfBlackwell) {
       }
     }
   }
+}
+
+// ---------------------------------------------------------------------------------------------------- maps of tensors
+
+int maps_encoded = 0;
+extern "C" CUresult count_and_encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* data,
+                                     const cuuint64_t* counts, const cuuint64_t* strides, const cuuint32_t* box,
+                                     const cuuint32_t* steps, CUtensorMapInterleave interleave,
+                                     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                     CUtensorMapFloatOOBfill fill) {
+  ++maps_encoded;
+  return cuTensorMapEncodeTiled(map, type, rank, data, counts, strides, box, steps, interleave, swizzle, promotion,
+                                fill);
+}
+
+TEST(CudaMaps, AreEncodedAnewWhereSomethingChanged) {
+  alignas(256) static std::uint16_t memory[4096];
+  tile::TokenView view;
+  view.data = memory, view.dtype = DType::bf16, view.given = true;
+  view.width = 64, view.head_stride = 64, view.token_stride = 128, view.batch_stride = 1024;
+  Problem problem;
+  problem.batch = 2, problem.tokens = 8;
+  const auto encoded = [&](int tokens, std::int64_t heads) {
+    const int before = maps_encoded;
+    EXPECT_FALSE(tilemamba::cuda::tma::make_map(&count_and_encode, view, heads, 64, tokens, problem).by_hand);
+    return maps_encoded - before;
+  };
+  EXPECT_EQ(encoded(64, 2), 1);
+  EXPECT_EQ(encoded(64, 2), 0);
+  EXPECT_EQ(encoded(32, 2), 1);
+  EXPECT_EQ(encoded(32, 1), 1);
+  view.dtype = DType::f16;
+  EXPECT_EQ(encoded(32, 1), 1);
+  view.token_stride = 256, view.batch_stride = 2048;
+  EXPECT_EQ(encoded(32, 1), 1);
+  problem.tokens = 7;
+  EXPECT_EQ(encoded(32, 1), 1);
+  EXPECT_EQ(encoded(32, 1), 0);
+  view.data = memory + 8;  // 16 bytes on: the place where the last map was kept
+  EXPECT_EQ(encoded(32, 1), 1);
+  view.data = memory;
+  EXPECT_EQ(encoded(32, 1), 1);
 }
 
 // ------------------------------------------------------------------------------------------------------ small programs
