@@ -196,9 +196,12 @@ class Arrays {
     ManagedTensor* made = nullptr;
     if (torch_->functions->allocate(&wanted, &made, &why, say_why) != 0) {
       PyErr_Clear();
-      std::int64_t bytes = dtype.bits / 8;
-      for (int d = 0; d < rank; ++d) bytes *= shape[d];
-      throw Error(ErrorCode::out_of_memory, std::string(name) + " of " + std::to_string(bytes) + " bytes: " + why);
+      std::uint64_t bytes = dtype.bits / 8;
+      bool fits = true;
+      for (int d = 0; d < rank; ++d)
+        fits = !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(shape[d]), &bytes) && fits;
+      const std::string size = fits ? std::to_string(bytes) : "more than 2^64";
+      throw Error(ErrorCode::out_of_memory, std::string(name) + " of " + size + " bytes: " + why);
     }
     return Memory(made);
   }
