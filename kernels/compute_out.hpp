@@ -68,12 +68,11 @@ TILEMAMBA_FN void store_output(W& w, const Call& call, const Tokens& tokens, con
   w.put(call.y, tokens, slice, out.leaving);
 }
 
-/// The outputs of a chunk whose state is at hand in S_in; `under_first` is what the driver does meanwhile.
-template <class W, class Call, class UnderFirst>
+/// The outputs of a chunk whose state is at hand in S_in.
+template <class W, class Call>
 TILEMAMBA_FN void compute_out(W& w, const Call& call, const GroupChunk<W>& group, const HeadChunk<W>& chunk,
-                              const StateOperand<W>& S_in, Output<W>& out, UnderFirst&& under_first) {
+                              const StateOperand<W>& S_in, Output<W>& out) {
   auto from_state = multiply_state(w, group, S_in, out);
-  under_first();
   w.wait(from_state);
   auto within = multiply_decayed(w, call, chunk, out);
   w.wait(within);

@@ -140,7 +140,7 @@ struct ComputeOut {
       load_decays(w, call, tokens, unit, slice.head, chunk.decays);
       load_head(w, call, head_rule(call, slice.head), tokens, slice, group, chunk);
       w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
-      compute_out(w, call, group, chunk, S_in, out, [] {});
+      compute_out(w, call, group, chunk, S_in, out);
       finish_output(w, call, slice, chunk, out);
       store_output(w, call, tokens, slice, out);
     }

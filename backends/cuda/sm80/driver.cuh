@@ -553,12 +553,11 @@ __global__ void __launch_bounds__(W::threads, 1)
     HeadChunk<W> other = Layout::chunk(w, worker);
     decay_scores(w, call, rule, slice.head, group, other);
   }
+  __syncthreads();  // the decayed scores are there, and their parts are read: those of y's sums come where they were
+  forget(w.lane);
   w.top = Layout::leaving + w.worker() * (w.wide ? whole_lines(Sizes<W>::wide_leaving) : Sizes<W>::leaving);
   Output<W> out(w);
-  kernels::compute_out(w, call, group, chunk, S_in, out, [&] {
-    __syncthreads();
-    forget(w.lane);
-  });
+  kernels::compute_out(w, call, group, chunk, S_in, out);
   finish_output(w, call, slice, chunk, out);
   __syncthreads();
   if (real) store_output(w, call, tokens, slice, out);
