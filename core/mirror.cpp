@@ -96,15 +96,18 @@ class Piece {
   }
 
  private:
+  static constexpr std::size_t most_at_once = std::size_t{1} << 24;
+
   /// f(offset, bytes) for pieces that are no burden on the host.
   template <class F>
   static void in_pieces(std::size_t offset, std::size_t bytes, const F& f) {
-    constexpr std::size_t most = std::size_t{1} << 24;
-    for (std::size_t done = 0; done < bytes; done += most) f(offset + done, std::min(most, bytes - done));
+    for (std::size_t done = 0; done < bytes; done += most_at_once) {
+      f(offset + done, std::min(most_at_once, bytes - done));
+    }
   }
   void poison(std::size_t offset, std::size_t bytes) const {
+    static const std::vector<std::byte> image(most_at_once, poison_byte);
     in_pieces(offset, bytes, [&](std::size_t at, std::size_t count) {
-      const std::vector<std::byte> image(count, poison_byte);
       require(backend_.upload(device_, memory_ + at, image.data(), count));
     });
   }

@@ -2,10 +2,9 @@
 #include "core/sample.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <thread>
 
+#include "core/parallel.hpp"
 #include "core/tile/view.hpp"
 
 namespace tilemamba {
@@ -31,13 +30,7 @@ Sample::Sample(const Problem& problem, const Arguments& call) : problem_(problem
     const std::int64_t end = starts != nullptr ? starts[sequence + 1] : begin + problem.tokens;
     channels_.push_back({sequence, head % problem.heads, which % problem.head_dim, begin, end, {}, {}});
   }
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::jthread> workers;
-  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-    workers.emplace_back([&] {
-      for (std::size_t k = next++; k < channels_.size(); k = next++) compute(call, channels_[k]);
-    });
-  }
+  in_parallel(count, 1, [&](std::int64_t k, std::int64_t) { compute(call, channels_[static_cast<std::size_t>(k)]); });
 }
 
 void Sample::compute(const Arguments& a, Channel& c) const {

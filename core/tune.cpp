@@ -3,6 +3,7 @@
 #include "core/tune.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -20,6 +21,7 @@
 
 #include "core/drawing.hpp"
 #include "core/mirror.hpp"
+#include "core/parallel.hpp"
 #include "core/registry.hpp"
 #include "core/sample.hpp"
 #include "core/tile/scalar.hpp"
@@ -185,18 +187,15 @@ double bar_of(const Problem& problem) {
 
 /// Whether all outputs of two calls agree, piece by piece.
 bool agree(const Problem& problem, const std::vector<Tensor>& outputs, const std::vector<Tensor>& right) {
-  constexpr std::int64_t piece = 4096;
+  std::atomic<bool> same = true;
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    const std::int64_t count = elements(outputs[k]);
-    for (std::int64_t from = 0; from < count; from += piece) {
+    in_parallel(elements(outputs[k]), 4096, [&](std::int64_t begin, std::int64_t end) {
       Distance distance;
-      for (std::int64_t i = from; i < std::min(from + piece, count); ++i) {
-        distance.add(value_at(outputs[k], i), value_at(right[k], i));
-      }
-      if (!distance.within(2 * bar_of(problem))) return false;
-    }
+      for (std::int64_t i = begin; i < end; ++i) distance.add(value_at(outputs[k], i), value_at(right[k], i));
+      if (!distance.within(2 * bar_of(problem))) same = false;
+    });
   }
-  return true;
+  return same;
 }
 
 // --------------------------------------------------------------------------------------------------------- the search

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstring>
 #include <numbers>
-#include <thread>
 
 #include "core/drawing.hpp"
+#include "core/parallel.hpp"
 #include "core/tile/view.hpp"
 
 namespace tilemamba::workload {
@@ -94,23 +94,12 @@ Problem problem_of(const Shape& shape, DType dtype) {
 }
 
 bool all_finite(const Tensor& tensor) {
-  constexpr std::int64_t piece = 1 << 20;
-  const std::int64_t count = elements(tensor);
-  std::atomic<std::int64_t> next = 0;
   std::atomic<bool> finite = true;
-  const auto look = [&] {
-    for (std::int64_t begin = next.fetch_add(piece); begin < count && finite; begin = next.fetch_add(piece)) {
-      for (std::int64_t i = begin; i < std::min(count, begin + piece); ++i) {
-        if (!std::isfinite(tile::load(tensor.data, tensor.dtype, i))) finite = false;
-      }
+  in_parallel(elements(tensor), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && finite; ++i) {
+      if (!std::isfinite(tile::load(tensor.data, tensor.dtype, i))) finite = false;
     }
-  };
-  std::vector<std::jthread> helpers;
-  for (std::int64_t i = 1; i < std::min<std::int64_t>(std::thread::hardware_concurrency(), count / piece); ++i) {
-    helpers.emplace_back(look);
-  }
-  look();
-  helpers.clear();
+  });
   return finite;
 }
 

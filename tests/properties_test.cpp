@@ -60,7 +60,7 @@ constexpr std::initializer_list<DType> input_types = {DType::f32, DType::f16, DT
 TEST_P(Properties, SameBitsEveryTime) {
   for (const bool invariant : {false, true}) {
     Spec spec = rich(DType::bf16);
-    spec.tokens = 100, spec.heads = 2, spec.groups = 1, spec.head_dim = 20, spec.state = 16;
+    spec.tokens = 100, spec.heads = 2, spec.groups = 1, spec.head_dim = 24, spec.state = 16;
     spec.options.batch_invariant = invariant;
     Call first(spec), again(spec);
     if (!run(first)) continue;
