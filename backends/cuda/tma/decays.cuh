@@ -45,10 +45,17 @@ struct DecayWorker {
         dt_step(static_cast<std::uint32_t>(view.token_stride * size_of(view.dtype))),
         dt_is_wide(view.dtype == DType::f32) {}
 
+  [[nodiscard]] TILEMAMBA_DEVICE const char* first_step(const tile::Tokens& tokens) const {
+    return dt + static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens.first)) * dt_step;
+  }
+  /// A chunk's steps come to L2, long before they are fetched: registers could not be kept for them that long.
+  TILEMAMBA_DEVICE void foresee(const tile::Tokens& tokens) const {
+    if (2 * lane < tokens.count) bring_to_l2(first_step(tokens));
+  }
   /// The steps and documents of a chunk: issued now, looked at when they have become `steps`.
   TILEMAMBA_DEVICE Steps fetch(const kernels::TokenView& seq_idx, const tile::Tokens& tokens) const {
     Steps fetched{};
-    const char* const at = dt + static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens.first)) * dt_step;
+    const char* const at = first_step(tokens);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if (2 * lane + e >= tokens.count) continue;

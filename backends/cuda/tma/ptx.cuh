@@ -59,6 +59,8 @@ TILEMAMBA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group
 /// Until this thread's stores no longer need their shared memory.
 TILEMAMBA_DEVICE void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 TILEMAMBA_DEVICE void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+/// Asks for the line of L2 that this is in; waits for nothing.
+TILEMAMBA_DEVICE void bring_to_l2(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
 TILEMAMBA_DEVICE void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

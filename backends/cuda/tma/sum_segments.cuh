@@ -99,12 +99,15 @@ struct SumSegments {
       return k < chunks ? w.fetch(job.call.seq_idx, tokens_of(k)) : Steps{};
     };
     W w(job.call.dt, segment.batch, slice.head, lane);
+    constexpr int foreseen = 6;
     Steps next = fetch(w, 0), later = fetch(w, 1);
     float after = 0.0f;
     unsigned cleaned = 0;  // parities, one a stage
     Ring<K::stages> ring;
     for (int k = 0; k < chunks; ++k, ring.advance()) {
+      // A register that moves on waits for what it holds, so the steps are really asked for one chunk ahead.
       w.steps = next, next = later, later = fetch(w, k + 2);
+      if (k + foreseen < chunks) w.foresee(tokens_of(k + foreseen));
       const tile::Tokens its = tokens_of(k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, slice.head, d);

@@ -37,7 +37,8 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;
   static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
-  static constexpr int x_stages = 3, z_stages = features.rich ? 2 : 0;
+  /// A tile of x comes, becomes y and leaves: that takes longer than two chunks of a small state.
+  static constexpr int x_stages = n == 64 ? 4 : 3, z_stages = features.rich ? 2 : 0;
   static constexpr unsigned z_bytes = head_bytes / parts;
   static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
   static constexpr unsigned other_bytes =
@@ -264,9 +265,9 @@ struct Walk {
       } else if (k < chunks) {
         load_x(at, full, tokens(k), cleaned);
       }
-      // z has a stage less: two at first, then one whenever the outputs of the chunk two before are there.
-      const int its_z = k < K::x_stages ? k : k - 1;
-      if (gate && its_z < chunks && k != K::z_stages) load_z(its_z % 2, tokens(its_z));
+      // z has fewer stages: two at first, then one whenever the outputs of the chunk two before are there.
+      const int its_z = k < K::z_stages ? k : k - K::x_stages + K::z_stages;
+      if (gate && its_z < chunks && (k < K::z_stages || k >= K::x_stages)) load_z(its_z % 2, tokens(its_z));
     }
     if (lane == 0) wait_stores();
   }

@@ -31,6 +31,7 @@ inline void store_box(const CUtensorMap& map, unsigned from, int column, int tok
 inline void commit_stores() { machine::commit_stores(); }
 inline void wait_stores_read() { machine::wait_stores(); }
 inline void wait_stores() { machine::wait_stores(); }
+inline void bring_to_l2(const void*) {}
 inline void prefetch_map(const CUtensorMap&) {}
 
 // clusters
