@@ -33,7 +33,7 @@ function(skipped tool what)
   message(STATUS "*** SKIPPED: ${tool} is not installed, so ${what} was not checked")
 endfunction()
 
-set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}")
+set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DTILEMAMBA_CUDA=OFF)
 find_program(pkg_config pkg-config)
 find_program(dpkg_deb dpkg-deb)
 find_program(python NAMES python3)
