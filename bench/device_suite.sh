@@ -51,8 +51,11 @@ step tests.far 300 "$build/bin/tilemamba_tests" --gtest_brief=1 --gtest_filter='
 step tests.cuda 300 "$build/bin/tilemamba_cuda_tests" --gtest_brief=1
 [[ -z $(grep -l '  FAILED  ' "$out"/tests.*.log) ]] || failed=1
 
+# Not racecheck for wgmma: it does not see that the lanes of a warp meet before one of them arrives at a barrier for all, and so
+# reports everything that such barriers keep apart. There tests/cuda looks for races instead.
 for member in "${members[@]}"; do
   for tool in memcheck racecheck initcheck synccheck; do
+    [[ $tool == racecheck && $member != cuda-sm80 ]] && continue
     step "$tool.$member" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/tilemamba" check --all \
       --backend "$member" "$here"/tests/golden/{minimal,varlen_with_documents,mild_fp32,chunk_states}.safetensors
   done
