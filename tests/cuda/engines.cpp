@@ -60,7 +60,7 @@ void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned ad
     each_piece_of_box(map, {corner[0], corner[1], corner[2], corner[3]},
                       [&](const unsigned char* global, std::size_t size, unsigned offset) {
                         unsigned char* const its = memory + (placed(base + offset) - first_address);
-                        std::memset(its, 0, 16);
+                        if (mistake != Mistake::edges_not_filled) std::memset(its, 0, 16);
                         if (global != nullptr) std::memcpy(its, global, size);
                       });
     m.complete(barrier, epoch, static_cast<std::int64_t>(bytes));
@@ -146,6 +146,45 @@ void wait_products(int pending) {
   if (mistake == Mistake::product_not_waited_for) return;
   if (mistake == Mistake::product_waited_for_too_late) ++pending;
   at_work->wait_for_groups(at_work->mine().groups - pending);
+}
+
+// ------------------------------------------------------------------------------------------------------------ mma.sync
+
+void multiply_here(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], DType type) {
+  struct Lane {
+    float* d;
+    std::uint32_t a[4], b[2];
+    DType type;
+  } mine{d, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, type};
+  if (mistake == Mistake::halves_swapped) std::swap(mine.a[1], mine.a[2]);
+  together(&mine, [](void* const* all) {
+    const auto its = [&](int lane) -> const Lane& { return *static_cast<const Lane*>(all[lane]); };
+    const DType kind = its(0).type;
+    // tf32 is what an fp32 begins with; what follows is ignored.
+    const auto value = [&](const std::uint32_t* words, int i) {
+      return kind == DType::f32 ? std::bit_cast<float>(words[i] & 0xffffe000u)
+                                : Machine::widened(kind, words[i / 2] >> i % 2 * 16);
+    };
+    float left[16][16], right[16][8];
+    for (int lane = 0; lane < warp_size; ++lane) {
+      for (int i = 0; i < (kind == DType::f32 ? 4 : 8); ++i) {
+        const At at = kind == DType::f32 ? of_a_tf32(lane, i) : of_a(lane, i);
+        left[at.row][at.column] = value(its(lane).a, i);
+      }
+      for (int i = 0; i < (kind == DType::f32 ? 2 : 4); ++i) {
+        const At at = kind == DType::f32 ? of_b_tf32(lane, i) : of_b(lane, i);
+        right[at.row][at.column] = value(its(lane).b, i);
+      }
+    }
+    for (int lane = 0; lane < warp_size; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const At at = of_d(lane, i);
+        float sum = 0.0f;
+        for (int k = 0; k < (kind == DType::f32 ? 8 : 16); ++k) sum += left[at.row][k] * right[k][at.column];
+        its(lane).d[i] += sum;
+      }
+    }
+  });
 }
 
 // ------------------------------------------------------------------------------------------------- ldmatrix, stmatrix

@@ -12,6 +12,9 @@ At of_d(int thread, int i) {
   const int group = thread % 32 / 4, in_group = thread % 4;
   return {(i % 4 < 2 ? group : group + 8) + thread / 32 * 16, i / 4 * 8 + in_group * 2 + i % 2};
 }
+At of_b(int lane, int i) { return {lane % 4 * 2 + i % 2 + i / 2 * 8, lane / 4}; }
+At of_a_tf32(int lane, int i) { return {lane / 4 + i % 2 * 8, lane % 4 + i / 2 * 4}; }
+At of_b_tf32(int lane, int i) { return {lane % 4 + i * 4, lane / 4}; }
 At of_matrix(int lane, int half, bool transposed) {
   const int along = lane / 4, across = lane % 4 * 2 + half;
   return transposed ? At{across, along} : At{along, across};

@@ -122,6 +122,13 @@ void wait_phase(unsigned address, unsigned parity) {
                  std::to_string(parity) + ", " + std::to_string(barrier.pending) + " arrivals and " +
                  std::to_string(barrier.bytes) + " bytes of its phase to come");
 }
+bool phase_done(unsigned address, unsigned parity) {
+  Barrier& barrier = at_work->barrier(address, false);
+  if (mistake == Mistake::parity_swapped && warp() >= 8) parity ^= 1;
+  if ((barrier.phase & 1) == (parity & 1)) return false;
+  at_work->learn(at_work->me(), barrier.released);
+  return true;
+}
 void publish_to_engines() {
   if (mistake == Mistake::fence_left_out) return;
   const Epoch now = at_work->my_epoch();

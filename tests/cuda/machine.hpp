@@ -59,6 +59,8 @@ enum class Mistake {
   matrices_swapped,             ///< two of those that stmatrix stores
   rows_swapped,                 ///< of accumulators
   not_transposed,               ///< ldmatrix
+  halves_swapped,               ///< of the a of mma.sync
+  edges_not_filled,             ///< with zeros, by the copy engine
   // Of tcgen05.
   tensor_loads_not_waited_for,   ///< wait::ld
   tensor_stores_not_waited_for,  ///< wait::st
@@ -111,6 +113,7 @@ void barrier_init(unsigned barrier, int arrivals);
 void publish_barriers();
 void arrive(unsigned barrier, unsigned bytes = 0);  ///< the bytes are expected
 void wait_phase(unsigned barrier, unsigned parity);
+[[nodiscard]] bool phase_done(unsigned barrier, unsigned parity);
 void publish_to_engines();
 
 // The copy engine.
@@ -165,6 +168,9 @@ struct TensorProduct {
 void tensor_multiply(const TensorProduct& product);
 void commit_tensor_products(unsigned barrier);
 
+// mma.sync: d += a b of a warp. fp32: of tf32, four words of a and two of b; else 16 bits, as many words.
+void multiply_here(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], DType type);
+
 // ldmatrix and stmatrix of four matrices.
 void load_matrices(std::uint32_t (&r)[4], unsigned address, bool transposed);
 void store_matrices(unsigned address, const std::uint32_t (&r)[4], bool transposed);
@@ -179,6 +185,12 @@ struct At {
 /// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": element `i` of a thread's A (eight of 16 bits) and D.
 [[nodiscard]] At of_a(int thread, int i);
 [[nodiscard]] At of_d(int thread, int i);
+/// PTX ISA, "Matrix Fragments for mma.m16n8k16" of 16-bit elements: (inner, column) of element `i` of a lane's B. A and D
+/// are those of a warp of wgmma.
+[[nodiscard]] At of_b(int lane, int i);
+/// PTX ISA, "Matrix Fragments for mma.m16n8k8" of .tf32.
+[[nodiscard]] At of_a_tf32(int lane, int i);
+[[nodiscard]] At of_b_tf32(int lane, int i);
 /// PTX ISA, "ldmatrix": half `half` of the word that a lane gets of an 8x8 matrix.
 [[nodiscard]] At of_matrix(int lane, int half, bool transposed);
 /// PTX ISA, "Swizzling modes" of 128 bytes: where a byte lies of what would lie at `address`.

@@ -37,6 +37,7 @@ struct alignas(16) uint4 {
 
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
+inline float __fmul_rn(float a, float b) { return a * b; }
 template <class A, class B>
 constexpr auto min(A a, B b) {
   using T = std::common_type_t<A, B>;

@@ -49,9 +49,15 @@ inline float2 load_shared_pair(unsigned address) {
 
 inline void meet(int id, int threads) { machine::meet_some(id, threads); }
 
-// mma.sync is not played: no kernel that this machine runs uses it.
-void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
-void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
-void mma_tf32(float (&d)[4], const float (&a)[4], float b0, float b1);
+inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  machine::multiply_here(d, a, {b0, b1}, DType::bf16);
+}
+inline void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  machine::multiply_here(d, a, {b0, b1}, DType::f16);
+}
+inline void mma_tf32(float (&d)[4], const float (&a)[4], float b0, float b1) {
+  const auto bits = [](float v) { return std::bit_cast<std::uint32_t>(v); };
+  machine::multiply_here(d, {bits(a[0]), bits(a[1]), bits(a[2]), bits(a[3])}, {bits(b0), bits(b1)}, DType::f32);
+}
 
 }  // namespace tilemamba::cuda
