@@ -49,6 +49,8 @@ done
 wait
 step tests.far 300 "$build/bin/tilemamba_tests" --gtest_brief=1 --gtest_filter='*OffsetsBeyond32Bits*cuda_sm*'
 step tests.cuda 300 "$build/bin/tilemamba_cuda_tests" --gtest_brief=1
+# Single instructions: does the machine that the host plays say what this device says? (Skipped but on capability 9.0.)
+step tests.calibration 300 "$build/bin/tilemamba_cuda_lanes_tests" --gtest_brief=1 --gtest_filter='*Calibration*'
 [[ -z $(grep -l '  FAILED  ' "$out"/tests.*.log) ]] || failed=1
 
 # Not racecheck for wgmma: it does not see that the lanes of a warp meet before one of them arrives at a barrier for all, and so

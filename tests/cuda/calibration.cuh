@@ -111,8 +111,7 @@ struct StateStep : Usual {
     publish_to_engines();
     __syncthreads();
     const unsigned at = shared_address(tiles_at) / 16;
-    const std::uint32_t c = sm90::inner_columns(at),
-                        b = sm90::inner_rows((at + planes * plane_bytes / 16) & 0x3fff);
+    const std::uint32_t c = sm90::inner_columns(at), b = sm90::inner_rows((at + planes * plane_bytes / 16) & 0x3fff);
     const std::uint32_t* const mine = given + of_tiles + me() * of_thread;
     std::uint32_t S[n / 16][4], x[4][4];
 #pragma unroll
@@ -171,7 +170,8 @@ struct Terms : Usual {
   }
 };
 
-// ------------------------------------------------------------------------------------------------------------- mma.sync
+// -------------------------------------------------------------------------------------------------------------
+// mma.sync
 
 /// 16-bit elements.
 template <class E>
@@ -324,7 +324,8 @@ struct Stores : Usual {
   }
 };
 
-// ------------------------------------------------------------------------------------------- barriers, clusters, launches
+// ------------------------------------------------------------------------------------------- barriers, clusters,
+// launches
 
 /// A script of what happens to a barrier, and after each event whether it says that phases are done. A warp from 8 on
 /// plays it.
@@ -334,11 +335,10 @@ struct Phases : Usual {
   static TILEMAMBA_DEVICE bool done(unsigned barrier, unsigned parity) {
 #ifdef __CUDACC__
     unsigned is;
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
-        : "=r"(is)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(is)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
     return is != 0;
 #else
     return machine::phase_done(barrier, parity);
@@ -346,7 +346,8 @@ struct Phases : Usual {
   }
   static TILEMAMBA_DEVICE void run(const Job& job) {
     if (me() != 256) return;
-    const unsigned barrier = shared_address(8), there = in_block(barrier, 0), memory = in_block(shared_address(1024), 0);
+    const unsigned barrier = shared_address(8), there = in_block(barrier, 0),
+                   memory = in_block(shared_address(1024), 0);
     const int arrivals = static_cast<int>(job.given[0] % most_arrivals) + 1;
     barrier_init(barrier, arrivals);
     publish_barriers();
@@ -356,7 +357,7 @@ struct Phases : Usual {
     const float v[4] = {1.0f, 2.0f, 3.0f, 4.0f};
     for (unsigned k = 0; k < words_said; ++k) {
       std::uint32_t event = job.given[k] / 16 % 3;
-      if (pending == 0) event = bytes_come;                                    // all have arrived, bytes are to come
+      if (pending == 0) event = bytes_come;  // all have arrived, bytes are to come
       if (event == bytes_come && pending > 0 && brought > expected) event = arrival;
       if (pending == 1 && event == arrival && brought > expected) event = arrival_and_bytes;
       if (event == bytes_come) {
@@ -459,7 +460,8 @@ struct Meetings : Usual {
   }
 };
 
-// ------------------------------------------------------------------------------------------ words and matrices of a warp
+// ------------------------------------------------------------------------------------------ words and matrices of a
+// warp
 
 /// Matrices whose rows lie anywhere.
 struct Matrices : Usual {
@@ -523,14 +525,17 @@ struct Curves : Usual {
   }
 };
 
-// ------------------------------------------------------------------------------------------------------------- launches
+// -------------------------------------------------------------------------------------------------------------
+// launches
 
 template <class T>
 __global__ void __launch_bounds__(T::threads) perform(const __grid_constant__ Job job) {
   T::run(job);
 }
 
-std::string failed(const char* what, int error) { return std::string(what) + " failed with error " + std::to_string(error); }
+std::string failed(const char* what, int error) {
+  return std::string(what) + " failed with error " + std::to_string(error);
+}
 
 template <class T>
 std::string launch(const Job& job) {
@@ -551,8 +556,8 @@ std::string launch(const Job& job) {
 #else
   static std::uint64_t seed = 1;
   if (job.turn == 0) test::cuda::forget_launches();
-  return test::cuda::run({T::blocks, T::cluster, T::threads, T::shared_bytes, job.turn > 0}, [&] { perform<T>(job); },
-                   seed++);
+  return test::cuda::run(
+      {T::blocks, T::cluster, T::threads, T::shared_bytes, job.turn > 0}, [&] { perform<T>(job); }, seed++);
 #endif
 }
 
@@ -586,8 +591,8 @@ std::string run(const std::uint32_t* given, std::uint32_t* said) {
   Job job{from.words(), to.words(), {}, 0};
   if constexpr (T::has_map) {
     std::uint32_t* const tensor = T::words_given == tensor_words ? from.words() : to.words();
-    const MapOf map{find_encoder(),  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor, {68, 50, 3, 2}, {432, 144, 21600},
-                    {64, T::box_tokens, 1, 1}};
+    const MapOf map{find_encoder(),    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor, {68, 50, 3, 2},
+                    {432, 144, 21600}, {64, T::box_tokens, 1, 1}};
     if (map.encode == nullptr || !encode(map, job.map)) return "the map cannot be encoded";
   }
   for (; job.turn < T::launches; ++job.turn) {

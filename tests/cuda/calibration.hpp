@@ -13,13 +13,13 @@ namespace tilemamba::test::cuda {
 /// What words of memory are: both of what a trial is given, and of what it says.
 enum class Words {
   bits,
-  f32,         ///< of any exponent
-  bf16,        ///< pairs, of any exponent
-  f16,         ///< likewise
-  f32_whole,   ///< small integers, whose products and sums are exact
+  f32,        ///< of any exponent
+  bf16,       ///< pairs, of any exponent
+  f16,        ///< likewise
+  f32_whole,  ///< small integers, whose products and sums are exact
   bf16_whole,
   f16_whole,
-  f32_usual,   ///< of magnitudes that do not differ much
+  f32_usual,  ///< of magnitudes that do not differ much
   bf16_usual,
   f16_usual,
 };

@@ -18,7 +18,8 @@
 namespace tilemamba::test::cuda {
 namespace {
 
-// ---------------------------------------------------------------------------------------------------------------- words
+// ----------------------------------------------------------------------------------------------------------------
+// words
 
 /// The same on every machine (splitmix64).
 class Random {
@@ -50,17 +51,27 @@ std::uint32_t word_of(Words words, Random& random) {
     return low | static_cast<std::uint32_t>(one()) << 16;
   };
   switch (words) {
-    case Words::bits: break;
-    case Words::f32: return seldom_special(random(), 0x7f800000u, random);
-    case Words::bf16: return pair([&] { return seldom_special(random() >> 16, 0x7f80u, random); });
-    case Words::f16: return pair([&] { return seldom_special(random() >> 16, 0x7c00u, random); });
+    case Words::bits:
+      break;
+    case Words::f32:
+      return seldom_special(random(), 0x7f800000u, random);
+    case Words::bf16:
+      return pair([&] { return seldom_special(random() >> 16, 0x7f80u, random); });
+    case Words::f16:
+      return pair([&] { return seldom_special(random() >> 16, 0x7c00u, random); });
     // Of so many bits that sums of 128 products are exact in fp32.
-    case Words::f32_whole: return std::bit_cast<std::uint32_t>(random.whole(random.below(2) == 0 ? 1000 : 2));
-    case Words::bf16_whole: return pair([&] { return tile::to_bf16(random.whole(100)); });
-    case Words::f16_whole: return pair([&] { return tile::to_f16(random.whole(100)); });
-    case Words::f32_usual: return std::bit_cast<std::uint32_t>(random.usual());
-    case Words::bf16_usual: return pair([&] { return tile::to_bf16(random.usual()); });
-    case Words::f16_usual: return pair([&] { return tile::to_f16(random.usual()); });
+    case Words::f32_whole:
+      return std::bit_cast<std::uint32_t>(random.whole(random.below(2) == 0 ? 1000 : 2));
+    case Words::bf16_whole:
+      return pair([&] { return tile::to_bf16(random.whole(100)); });
+    case Words::f16_whole:
+      return pair([&] { return tile::to_f16(random.whole(100)); });
+    case Words::f32_usual:
+      return std::bit_cast<std::uint32_t>(random.usual());
+    case Words::bf16_usual:
+      return pair([&] { return tile::to_bf16(random.usual()); });
+    case Words::f16_usual:
+      return pair([&] { return tile::to_f16(random.usual()); });
   }
   return random();
 }
@@ -71,14 +82,19 @@ std::uint32_t with_one_nan(Words words, std::uint32_t word) {
   };
   const std::uint32_t low = word & 0xffffu, high = word >> 16;
   switch (words) {
-    case Words::f32: return (word & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : word;
-    case Words::bf16: return half(low, 0x7f80u) | half(high, 0x7f80u) << 16;
-    case Words::f16: return half(low, 0x7c00u) | half(high, 0x7c00u) << 16;
-    default: return word;
+    case Words::f32:
+      return (word & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : word;
+    case Words::bf16:
+      return half(low, 0x7f80u) | half(high, 0x7f80u) << 16;
+    case Words::f16:
+      return half(low, 0x7c00u) | half(high, 0x7c00u) << 16;
+    default:
+      return word;
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- trials
+// ---------------------------------------------------------------------------------------------------------------
+// trials
 
 constexpr std::uint64_t seeds = 3;
 
@@ -200,7 +216,8 @@ TEST_P(OnDevice, SaysWhatTheMachineSays) {
   const Trial& trial = machine_calibrated().trials[GetParam()];
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     const std::vector<std::uint32_t> given = given_to(trial, seed);
-    const Answer device = ask(device_calibrated(), GetParam(), given), machine = ask(machine_calibrated(), GetParam(), given);
+    const Answer device = ask(device_calibrated(), GetParam(), given),
+                 machine = ask(machine_calibrated(), GetParam(), given);
     ASSERT_EQ(device.fault, "");
     ASSERT_EQ(machine.fault, "");
     std::vector<std::uint32_t> magnitudes;
@@ -244,7 +261,8 @@ std::vector<std::size_t> all_trials() {
 INSTANTIATE_TEST_SUITE_P(Calibration, OnDevice, testing::ValuesIn(all_trials()),
                          [](const testing::TestParamInfo<std::size_t>& its) {
                            std::string name = machine_calibrated().trials[its.param].name;
-                           std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 #endif

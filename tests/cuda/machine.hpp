@@ -185,8 +185,8 @@ struct At {
 /// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": element `i` of a thread's A (eight of 16 bits) and D.
 [[nodiscard]] At of_a(int thread, int i);
 [[nodiscard]] At of_d(int thread, int i);
-/// PTX ISA, "Matrix Fragments for mma.m16n8k16" of 16-bit elements: (inner, column) of element `i` of a lane's B. A and D
-/// are those of a warp of wgmma.
+/// PTX ISA, "Matrix Fragments for mma.m16n8k16" of 16-bit elements: (inner, column) of element `i` of a lane's B. A and
+/// D are those of a warp of wgmma.
 [[nodiscard]] At of_b(int lane, int i);
 /// PTX ISA, "Matrix Fragments for mma.m16n8k8" of .tf32.
 [[nodiscard]] At of_a_tf32(int lane, int i);

@@ -48,6 +48,31 @@ TEST(CudaLayouts, FragmentsOfProducts) {
     }
   }
 }
+/// cute/atom/mma_traits_sm80.hpp. SM80_16x8x16_F32BF16BF16F32_TN: A ((4,8),(2,2,2)):((32,1),(16,8,128)), B
+/// ((4,8),(2,2)):((16,1),(8,64)), C ((4,8),(2,2)):((32,1),(16,8)). SM80_16x8x8_F32TF32TF32F32_TN: A
+/// ((4,8),(2,2)):((16,1),(8,64)), B ((4,8),2):((8,1),32). Matrices of 16 or, for B, of 8 rows, column by column.
+TEST(CudaLayouts, FragmentsOfAWarpsProducts) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto place = [&](int in_group, int group, int rows, int more) {
+      const int at = lane % 4 * in_group + lane / 4 * group + more;
+      return At{at % rows, at / rows};
+    };
+    const auto turned = [](At at) { return At{at.column, at.row}; };  // CUTLASS has B by its columns
+    for (int i = 0; i < 8; ++i)
+      EXPECT_EQ(cuda::of_a(lane, i), place(32, 1, 16, i % 2 * 16 + i / 2 % 2 * 8 + i / 4 * 128));
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(cuda::of_b(lane, i), turned(place(16, 1, 8, i % 2 * 8 + i / 2 * 64)));
+      EXPECT_EQ(cuda::of_d(lane, i), place(32, 1, 16, i % 2 * 16 + i / 2 * 8));
+      EXPECT_EQ(cuda::of_a_tf32(lane, i), place(16, 1, 16, i % 2 * 8 + i / 2 * 64));
+      // What the backend says of its fragments: pairs of a as it stands, and two of them the b of eight columns.
+      const int group = lane / 4, in_group = lane % 4;
+      for (int s = 0, h = i % 2; s < 2; ++s)
+        EXPECT_EQ(cuda::of_a(lane, 2 * (2 * s + h)), (At{group + 8 * h, 8 * s + 2 * in_group}));
+      EXPECT_EQ(cuda::of_b(lane, i), (At{8 * (i / 2) + 2 * in_group + i % 2, group}));
+    }
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(cuda::of_b_tf32(lane, i), turned(place(8, 1, 8, i * 32)));
+  }
+}
 /// SM75_U32x4_LDSM_N: (32,(32,4)):(32,(1,1024)), and _T: ((4,8),(16,2,4)):((256,16),(1,128,1024)), in bits of matrices
 /// of eight rows of 128.
 TEST(CudaLayouts, Matrices) {
