@@ -268,9 +268,9 @@ constexpr int corners = 24;
 struct Corner {
   int column, token, head, batch;
 };
-/// Inside, at edges, beyond them, before them, and where a piece of 16 bytes begins inside and ends outside.
+/// Inside, at edges, beyond them, before them; the last columns are half of a piece of 16 bytes.
 TILEMAMBA_DEVICE Corner corner(int k) {
-  constexpr int columns[] = {0, 64, 3, -16, 24, 80}, tokens[] = {0, 33, -5, 50};
+  constexpr int columns[] = {0, 64, 8, -16, 24, 80}, tokens[] = {0, 33, -5, 50};
   const int column = columns[k % 6];
   return {column, tokens[k / 6], k % 4 == 3 ? 3 : k % 3, k % 2};
 }
@@ -324,8 +324,30 @@ struct Stores : Usual {
   }
 };
 
-// ------------------------------------------------------------------------------------------- barriers, clusters,
-// launches
+/// What no device does.
+enum class Wrong { column, place_of_box, place_of_words, beyond_memory };
+template <Wrong what>
+struct Refused : Usual {
+  static constexpr bool has_map = true;
+  static constexpr unsigned box_tokens = 16;
+  static constexpr unsigned words_given = tensor_words, words_said = 4;
+  static TILEMAMBA_DEVICE void run(const Job& job) {
+    const unsigned barrier = shared_address(0), at = shared_address(1024);
+    if (me() != 0) return;
+    if constexpr (what == Wrong::column || what == Wrong::place_of_box) {
+      barrier_init(barrier, 1);
+      publish_barriers();
+      expect_bytes(barrier, box_tokens * 128);
+      load_box(what == Wrong::column ? at : at + 16, job.map, what == Wrong::column ? 3 : 0, 0, 0, 0, barrier);
+      wait_phase(barrier, 0);
+    } else {
+      put_four(what == Wrong::place_of_words ? at + 8 : at + (1u << 18), job.given);
+    }
+    job.said[0] = 0;
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ barriers, clusters
 
 /// A script of what happens to a barrier, and after each event whether it says that phases are done. A warp from 8 on
 /// plays it.
@@ -611,6 +633,11 @@ template <class T>
 constexpr Runnable exact(const char* name, Words given, Words said) {
   return {{name, Agreement::exact, given, said, T::words_given, T::words_said}, &run<T>};
 }
+template <Wrong what>
+constexpr Runnable refused(const char* name) {
+  using T = Refused<what>;
+  return {{name, Agreement::refused, Words::bits, Words::bits, T::words_given, T::words_said}, &run<T>};
+}
 template <class T>
 constexpr Runnable sums(const char* name, Words given, int terms) {
   return {{name, Agreement::sums, given, Words::f32, T::words_given, T::words_said, terms}, &run<T>};
@@ -652,6 +679,10 @@ constexpr Runnable all[] = {
     sums<WarpProduct<Bf16>>("mma.sync, bf16, real", Words::bf16_usual, 2),
     sums<WarpProduct<F16>>("mma.sync, fp16, real", Words::f16_usual, 2),
     sums<Fragments<F32>>("tiles of mma.sync, fp32, real", Words::f32_usual, 24),
+    refused<Wrong::column>("boxes from a column that begins no 16 bytes"),
+    refused<Wrong::place_of_box>("boxes to a place that begins no 128 bytes"),
+    refused<Wrong::place_of_words>("16 bytes to a place that begins no 16 bytes"),
+    refused<Wrong::beyond_memory>("words beyond shared memory"),
     {{"exp2 and log2", Agreement::curves, Words::f32_usual, Words::f32, Curves::words_given, Curves::words_said},
      &run<Curves>},
 };

@@ -25,9 +25,10 @@ enum class Words {
 };
 /// How what two machines say must agree.
 enum class Agreement {
-  exact,   ///< moves, exact sums, results that are rounded once; which NaN a NaN is may differ
-  sums,    ///< real products, whose sums the two round in different orders
-  curves,  ///< exp2 and log2, which are approximate
+  exact,    ///< moves, exact sums, results that are rounded once; which NaN a NaN is may differ
+  sums,     ///< real products, whose sums the two round in different orders
+  refused,  ///< both stop with a fault
+  curves,   ///< exp2 and log2, which are approximate
 };
 struct Trial {
   const char* name;

@@ -35,7 +35,8 @@ void each_piece_of_box(const TensorMap& map, const int (&at)[4], const See& see)
 unsigned placed(unsigned address) {
   return mistake == Mistake::swizzle_of_64_bytes ? address ^ (address >> 7 & 3u) << 4 : swizzled(address);
 }
-void check_map(const TensorMap& map, unsigned address) {
+void check_map(const TensorMap& map, unsigned address, int column) {
+  if (column % 8 != 0) complain("the copy engine wants boxes that begin at a multiple of 16 bytes of a row");
   if (map.encoded != TensorMap::mark) complain("a map that has not been encoded");
   if (address % 128 != 0) complain("the copy engine wants shared memory aligned to 128 bytes");
 }
@@ -43,7 +44,7 @@ void check_map(const TensorMap& map, unsigned address) {
 }  // namespace
 
 void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned address) {
-  check_map(map, to);
+  check_map(map, to, at[0]);
   Machine& m = *at_work;
   Barrier& barrier = m.barrier(address, true);
   const auto place = m.where(to, map.box[0] * map.box[1] * 2, 128);
@@ -68,7 +69,7 @@ void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned ad
 }
 
 void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
-  check_map(map, from);
+  check_map(map, from, at[0]);
   Machine& m = *at_work;
   const std::size_t bytes = std::size_t{map.box[0]} * map.box[1] * map.box[2] * map.box[3] * 2;
   const auto place = m.where(from, bytes, 128);
@@ -180,7 +181,8 @@ void multiply_here(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32
       for (int i = 0; i < 4; ++i) {
         const At at = of_d(lane, i);
         float sum = 0.0f;
-        for (int k = 0; k < (kind == DType::f32 ? 8 : 16); ++k) sum += left[at.row][k] * right[k][at.column];
+        for (int k = 0; k < (kind == DType::f32 ? 8 : 16); ++k)
+          sum += Machine::product(left[at.row][k], right[k][at.column]);
         its(lane).d[i] += sum;
       }
     }

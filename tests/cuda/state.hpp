@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -625,12 +626,28 @@ class Machine {
     std::memcpy(&half, block.memory + (in_shared(descriptor, transposed, row, inner) - first_address), 2);
     return widened(type, half);
   }
+  /// A product that is no normal number is cut and not rounded: what lies below the last bit is gone.
+  static float product(float a, float b) {
+    const float rounded = a * b;
+    if (rounded == 0.0f || !(std::fabs(rounded) <= 0x1p-126f)) return rounded;
+    return static_cast<float>(std::trunc(static_cast<double>(a) * b * 0x1p149) * 0x1p-149);
+  }
   /// sum = a b, of 16 rows.
   static void multiply(float (&sum)[16][256], const float (&a)[16][16], const float (&b)[16][256], int columns) {
     for (int i = 0; i < 16; ++i) {
+      int small = 0;
       for (int j = 0; j < columns; ++j) sum[i][j] = 0.0f;
       for (int k = 0; k < 16; ++k) {
-        for (int j = 0; j < columns; ++j) sum[i][j] += a[i][k] * b[k][j];
+        for (int j = 0; j < columns; ++j) {
+          const float rounded = a[i][k] * b[k][j];
+          small |= (std::fabs(rounded) <= 0x1p-126f) & (rounded != 0.0f);
+          sum[i][j] += rounded;
+        }
+      }
+      if (small == 0) continue;
+      for (int j = 0; j < columns; ++j) {
+        sum[i][j] = 0.0f;
+        for (int k = 0; k < 16; ++k) sum[i][j] += product(a[i][k], b[k][j]);
       }
     }
   }

@@ -75,10 +75,25 @@ inline int forgotten(int value) { return value; }
 inline float fast_exp2(float x) { return exp2_flushed(x); }
 inline float fast_log2(float x) { return std::log2(flushed(x)); }
 
+// Rounded to odd: rounded once more to fewer digits, it is as if it had been rounded once.
+inline double sum_to_odd(double a, double b) {
+  double sum = a + b;
+  if (!std::isfinite(sum)) return sum;
+  const double of_b = sum - a, lost = (a - (sum - of_b)) + (b - of_b);
+  if (lost == 0.0) return sum;
+  if ((lost > 0.0) != (sum > 0.0)) sum = std::nextafter(sum, 0.0);
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(sum) | 1u);
+}
+inline float to_odd(double v) {
+  const auto nearest = static_cast<float>(v);
+  if (nearest == v || std::isnan(nearest)) return nearest;
+  const float cut = std::fabs(nearest) > std::fabs(v) ? std::nextafter(nearest, 0.0f) : nearest;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(cut) | 1u);
+}
 inline std::uint32_t each_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   const auto one = [&](int shift) {
     const auto its = [&](std::uint32_t v) { return double{tile::from_bf16(static_cast<std::uint16_t>(v >> shift))}; };
-    return static_cast<std::uint32_t>(tile::to_bf16(static_cast<float>(its(a) * its(b) + its(c)))) << shift;
+    return static_cast<std::uint32_t>(tile::to_bf16(to_odd(sum_to_odd(its(a) * its(b), its(c))))) << shift;
   };
   return one(0) | one(16);
 }
