@@ -300,6 +300,22 @@ struct Loads : Usual {
     }
   }
 };
+/// One box, from beyond an edge.
+template <int column, int token, int head>
+struct StoreFrom : Usual {
+  static constexpr bool has_map = true;
+  static constexpr unsigned box_tokens = 16;
+  static constexpr unsigned words_given = 16 * 32, words_said = tensor_words;
+  static TILEMAMBA_DEVICE void run(const Job& job) {
+    fill(shared_address(1024), job.given, 16 * 128);
+    publish_to_engines();
+    __syncthreads();
+    if (me() != 0) return;
+    store_box(job.map, shared_address(1024), column, token, head, 0);
+    commit_stores();
+    wait_stores();
+  }
+};
 template <int rows>
 struct Stores : Usual {
   static constexpr bool has_map = true;
@@ -308,7 +324,7 @@ struct Stores : Usual {
   static TILEMAMBA_DEVICE void run(const Job& job) {
     const unsigned at = shared_address(1024);
     for (int k = 0; k < corners; ++k) {
-      const Corner its = corner(k);
+      const Corner its = {k % 6 * 16 % 72, k / 6 * 16 + k % 2, k % 3, k % 2};
       const unsigned from = at + static_cast<unsigned>(k % 3) * rows * 128;
       fill(from, job.given + static_cast<unsigned>(k) * rows * 32, rows * 128);
       publish_to_engines();
@@ -665,6 +681,11 @@ constexpr Runnable all[] = {
     exact<Stores<64>>("stores of 64 tokens", Words::bits, Words::bits),
     exact<Stores<32>>("stores of 32 tokens", Words::bits, Words::bits),
     exact<Stores<16>>("stores of 16 tokens", Words::bits, Words::bits),
+    exact<StoreFrom<-16, 0, 0>>("a store from column -16", Words::bits, Words::bits),
+    exact<StoreFrom<80, 0, 0>>("a store from column 80", Words::bits, Words::bits),
+    exact<StoreFrom<0, -5, 0>>("a store from token -5", Words::bits, Words::bits),
+    exact<StoreFrom<0, 50, 0>>("a store from token 50", Words::bits, Words::bits),
+    exact<StoreFrom<0, 0, 3>>("a store to head 3", Words::bits, Words::bits),
     exact<Phases>("phases of a barrier", Words::bits, Words::bits),
     exact<Exchange<2>>("clusters of two", Words::bits, Words::bits),
     exact<Exchange<4>>("clusters of four", Words::bits, Words::bits),
