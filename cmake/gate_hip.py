@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+STEPS = ("tabulate", "sum_segments", "fused", "cumsum", "pass_state", "compute_out")  # launches.hpp
 MATRIX = {"gfx9": "v_mfma", "gfx11": "v_wmma"}
 
 
@@ -66,8 +67,8 @@ def main(module, objdump, readelf):
                 elif match := re.match(r"\s+([a-z]\w+)", line):
                     instructions[name][match.group(1)] += 1
             for symbol, its in facts.items():
-                what = re.search(r"(tabulate|fused_kernel|sum_segments_kernel)", symbol)
-                what = what.group() if what else symbol
+                step = re.search(r"4StepE(\d)E", symbol)
+                what = STEPS[int(step.group(1))] if step else "tabulate" if "tabulate" in symbol else symbol
                 tiling = "x".join(re.findall(r"Li(\d+)E", symbol))
                 used = instructions[symbol]
                 count = lambda start: sum(n for op, n in used.items() if op.startswith(start))
@@ -78,7 +79,7 @@ def main(module, objdump, readelf):
                 seen[architecture] += 1
                 if scratch or its.get("vgpr_spill_count") != "0":
                     faults.append(f"{architecture} {symbol}: spills")
-                if what != "tabulate" and not (count(matrix) and count("ds_")):
+                if what not in ("tabulate", "cumsum") and not (count(matrix) and count("ds_")):
                     faults.append(f"{architecture} {symbol}: no {matrix}, or no local memory")
     if not seen:
         faults.append(f"{module} holds no device code")

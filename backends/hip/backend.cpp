@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/hip/capability.hpp"
 #include "backends/hip/device_facts.hpp"
@@ -36,7 +37,10 @@ class HipExecutable : public Executable {
     if (current.failure() != hipSuccess) return in_words(current.failure(), "making the device current");
     // As much as there is: other problems' plans share the kernels and may need more than this one.
     const unsigned most = machine().devices[static_cast<std::size_t>(problem_.device.index)].most_local_memory;
-    for (const Kernel& kernel : {tabulate_kernel(), kernels_.sum_segments, kernels_.fused}) {
+    std::vector<Kernel> all(kernels_.begin(), kernels_.end());
+    all.push_back(tabulate_kernel());
+    for (const Kernel& kernel : all) {
+      if (kernel.function == nullptr) continue;
       hipFuncAttributes attributes{};
       hipError_t error = hipFuncGetAttributes(&attributes, kernel.function);
       if (error == hipSuccess) {
@@ -56,9 +60,7 @@ class HipExecutable : public Executable {
     each_launch(call, problem_, policy_,
                 [&](Step step, std::int64_t blocks, const HeadBlocks& heads, int column_blocks) {
                   if (blocks == 0 || error != hipSuccess) return;
-                  const Kernel kernel = step == Step::tabulate       ? tabulate_kernel()
-                                        : step == Step::sum_segments ? kernels_.sum_segments
-                                                                     : kernels_.fused;
+                  const Kernel kernel = step == Step::tabulate ? tabulate_kernel() : kernel_of(kernels_, step);
                   Call its_call = call;
                   HeadBlocks its_heads = heads;
                   void* list[] = {&its_call, &its_heads, &column_blocks};
@@ -187,7 +189,8 @@ class HipBackend : public Backend {
              std::to_string(problem.state) +
              (policy.x == DType::f32 ? " (in fp32 no more than 256 fit into a block's local memory)" : "");
     }
-    const unsigned bytes = std::max(kernels.fused.shape.bytes(problem), kernels.sum_segments.shape.bytes(problem));
+    unsigned bytes = 0;
+    for (const Kernel& kernel : kernels) bytes = std::max(bytes, kernel.shape.bytes(problem));
     if (bytes > device.most_local_memory) {
       return "a block needs " + std::to_string(bytes) + " bytes of local memory, the device gives " +
              std::to_string(device.most_local_memory);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/hip/tile.hpp"
+#include "kernels/compute_out.hpp"
 #include "kernels/scan_fused.hpp"
 
 namespace tilemamba::hip {
@@ -297,6 +298,151 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
   finish_segment_sum(w, call, sequence.first_slot + index, slice, segment);
   if (columns == 0 && w.wave == 0)
     finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
+}
+
+// ------------------------------------------------------------------------------------------------ the staged schedule
+
+/// chunk_cumsum of every chunk and head, a wave each, into memory. Wave: (unit, head). Local memory: [decays] of each
+/// wave.
+template <class W>
+TILEMAMBA_FN void cumsum(const Call& call) {
+  W w = make_worker<W>(call);
+  w.top = static_cast<unsigned>(w.wave) * Sizes<W>::decays;
+  Decays<W> decays(w);
+  const std::int64_t job = W::M::block() * W::waves + w.wave;
+  const std::int64_t unit = job / call.heads;
+  const int head = static_cast<int>(job % call.heads);
+  if (unit >= call.sequences.units()) return;
+  const Sequence sequence = call.sequences.of_unit(unit);
+  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
+  chunk_cumsum(w, call, head_rule(call, head), tokens, head, decays);
+  w.put(call.cum, unit, head, decays.cum);
+  w.put(call.delta, unit, head, decays.delta);
+}
+
+/// What cumsum has left of a chunk, by one wave.
+template <class W>
+TILEMAMBA_FN void get_decays(W& w, const Call& call, const Tokens& tokens, std::int64_t unit, int head, Decays<W>& d) {
+  w.get(d.cum, call.cum, unit, head);
+  w.get(d.delta, call.delta, unit, head);
+  w.scan_changes(d.document, call.seq_idx, tokens);
+  entry_decays(w, d);
+}
+
+/// The state at each chunk's start, chunk after chunk, into memory. Block: (sequence, slice of a head, columns of the
+/// state).
+template <class W>
+TILEMAMBA_FN void pass_state(const Call& call, const HeadBlocks& heads, int column_blocks) {
+  using M = typename W::M;
+  using Layout = StateLayout<W>;
+  const std::int64_t job = M::block() / column_blocks;
+  const Sequence sequence = call.sequences[job / heads.slices()];
+  const Slice slice = heads.slice(static_cast<int>(job % heads.slices()));
+  const Cut& cut = call.sequences.cut;
+  const HeadRule rule = head_rule(call, slice.head);
+
+  W w = make_worker<W>(call);
+  w.first_column = static_cast<int>(M::block() % column_blocks) * W::n;
+  w.active = slice.channel + w.channel() < call.head_dim;
+  const auto tokens_of = [&](std::int64_t c) {
+    return c < sequence.units ? cut.tokens(sequence, c) : Tokens{sequence.batch, sequence.first, 0, false};
+  };
+  GroupChunk<W> group;
+  HeadChunk<W> chunk;
+  typename W::template Fetched<N> B;
+  typename W::template Fetched<P> x;
+  const auto fetch = [&](std::int64_t c) {
+    w.get(B, call.B, tokens_of(c), slice);
+    w.get(x, call.x, tokens_of(c), slice);
+  };
+  const auto place = [&](std::int64_t c) {
+    Layout::place(w, static_cast<int>(c % 2), group, chunk);
+    w.place(group.B, B);
+    w.place(chunk.x, x);
+  };
+  const auto weights = [&](std::int64_t c) {
+    if (c >= sequence.units || w.wave != static_cast<int>(c % W::waves)) return;
+    Layout::place(w, static_cast<int>(c % 2), group, chunk);
+    get_decays(w, call, tokens_of(c), sequence.first_unit + c, slice.head, chunk.decays);
+    exit_weights(w, rule, 0.0f, chunk.decays);
+  };
+
+  Carried<W> carried(w);
+  fetch(0);
+  weights(0);
+  begin_state(w, call, sequence, slice, carried);
+  place(0);
+  for (std::int64_t c = 0; c < sequence.units; ++c) {
+    M::meet();  // tiles and weights are there
+    M::forget(w.lane);
+    fetch(c + 1);
+    Layout::place(w, static_cast<int>(c % 2), group, chunk);
+    w.put(call.entry_states, std::int64_t{0}, sequence.first_unit + c, slice, carried.S);
+    prepare_state(w, chunk.decays, chunk.x, carried);
+    auto advance = advance_state(w, group, carried);
+    weights(c + 1);
+    w.wait(advance);
+    put_states(w, call, sequence, tokens_of(c), slice, c + 1 == sequence.units, carried);
+    M::meet();  // all has been read
+    M::forget(w.lane);
+    place(c + 1);
+  }
+  if (sequence.units == 0) finish_state(w, call, sequence, slice, carried);
+}
+
+/// The outputs of a chunk. Block: (unit, block of heads). Local memory: the walk's, of one chunk.
+template <class W>
+TILEMAMBA_FN void compute_out(const Call& call, const HeadBlocks& heads) {
+  using M = typename W::M;
+  using Layout = FusedLayout<W>;
+  const std::int64_t unit = M::block() / heads.count;
+  const int head_block = static_cast<int>(M::block() % heads.count);
+  if (unit >= call.sequences.units()) return;
+  const Sequence sequence = call.sequences.of_unit(unit);
+  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
+
+  W w = make_worker<W>(call);
+  w.exchange = Layout::exchange;
+  w.skip = Layout::skip + static_cast<unsigned>(w.worker()) * W::skip_bytes;
+  const int size = heads.size(head_block);
+  const bool real = w.worker() < size;
+  const Slice slice = heads.slice(head_block, kernels::least(w.worker(), size - 1));
+  w.active = real && slice.channel + w.channel() < call.head_dim;
+  const HeadRule rule = head_rule(call, slice.head);
+
+  GroupChunk<W> group;
+  w.top = 0;
+  group.C = decltype(group.C)(w);
+  group.B = decltype(group.B)(w);
+  HeadChunk<W> chunk = Layout::chunk(w, w.worker(), 0);
+  w.get(group.C, call.C, tokens, slice);
+  w.get(group.B, call.B, tokens, slice);
+  w.get(chunk.x, call.x, tokens, slice);
+  if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
+  if (w.head_wave() == 0) {
+    get_decays(w, call, tokens, unit, slice.head, chunk.decays);
+    tabulate_decays(w, rule, chunk.decays);
+  }
+  w.load_skip(call.D, slice);
+  kernels::StateOperand<W> S_in(w);
+  w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
+  M::meet();  // tiles and decays are there
+  M::forget(w.lane);
+  auto scores = multiply_scores(w, group);
+  w.wait(scores);
+  for (int worker = 0; worker < W::most_workers; ++worker) {
+    HeadChunk<W> other = Layout::chunk(w, worker, 0);
+    decay_scores(w, call, rule, slice.head, group, other);
+  }
+  w.top = Layout::leaving_of(w, w.worker());
+  Output<W> out(w);
+  kernels::compute_out(w, call, group, chunk, S_in, out, [&] {
+    M::meet();  // decayed scores are there
+    M::forget(w.lane);
+  });
+  finish_output(w, call, slice, chunk, out);
+  M::meet();  // outputs are complete
+  if (real) store_output(w, call, tokens, slice, out);
 }
 
 }  // namespace tilemamba::hip

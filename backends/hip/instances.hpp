@@ -10,14 +10,9 @@
 
 namespace tilemamba::hip {
 
-template <class W>
-__global__ void __launch_bounds__(W::threads) fused_kernel(const Call call, const HeadBlocks heads) {
-  fused<W>(call, heads);
-}
-template <class W>
-__global__ void __launch_bounds__(W::threads)
-    sum_segments_kernel(const Call call, const HeadBlocks heads, int column_blocks) {
-  sum_segments<W>(call, heads, column_blocks);
+template <class W, Step step>
+__global__ void __launch_bounds__(W::threads) kernel(const Call call, const HeadBlocks heads, int column_blocks) {
+  perform<W, step>(call, heads, column_blocks);
 }
 
 template <class Target, DType type>
@@ -28,11 +23,11 @@ Kernels kernels_for(std::size_t wanted) {
       constexpr Policy policy = policies_of<Target>[i];
       if constexpr (policy.x == type) {
         if (i != wanted) return;
-        using Out = Worker<Device<Target>, type, policy.out>;
-        using State = Worker<Device<Target>, type, policy.state>;
-        found.fused = {reinterpret_cast<const void*>(&fused_kernel<Out>), shape_of_fused<Out>()};
-        found.sum_segments = {reinterpret_cast<const void*>(&sum_segments_kernel<State>),
-                              shape_of_sum_segments<State>()};
+        each_step<policy.schedule>([&]<Step step>(std::integral_constant<Step, step>) {
+          using W = Worker<Device<Target>, type, tiling_of(policies_of<Target>[i], step)>;
+          found[static_cast<std::size_t>(step)] = {reinterpret_cast<const void*>(&kernel<W, step>),
+                                                   shape_of<W, step>()};
+        });
       }
     };
     (look(std::integral_constant<std::size_t, index>{}), ...);

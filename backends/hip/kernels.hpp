@@ -11,10 +11,11 @@ struct Kernel {
   const void* function = nullptr;
   Shape shape;
 };
-/// The kernels of a policy.
-struct Kernels {
-  Kernel sum_segments, fused;
-};
+/// The kernels of a policy, by step; those that it has not are null.
+using Kernels = std::array<Kernel, 6>;
+[[nodiscard]] inline const Kernel& kernel_of(const Kernels& kernels, Step step) {
+  return kernels[static_cast<std::size_t>(step)];
+}
 
 /// Of `policies_of<Target>[policy]`, whose type this is. A file for each kind of device and type.
 template <class Target, DType type>

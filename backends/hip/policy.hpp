@@ -38,9 +38,21 @@ struct Policy {
 template <class Target>
 inline constexpr std::array<Policy, 0> policies_of{};
 
+/// These, and then the same for the staged schedule, whose kernels share their chunks.
+template <std::size_t count>
+[[nodiscard]] constexpr std::array<Policy, 2 * count> and_staged(const std::array<Policy, count>& fused) {
+  std::array<Policy, 2 * count> all{};
+  for (std::size_t i = 0; i < count; ++i) {
+    all[i] = all[count + i] = fused[i];
+    all[count + i].schedule = Schedule::staged;
+    all[count + i].state.chunk = fused[i].out.chunk;
+  }
+  return all;
+}
+
 /// A wave of 64 has 512 registers; 256 columns of the state take 64 of them, and half as many as an operand.
 template <>
-inline constexpr std::array policies_of<Cdna> = {
+inline constexpr std::array policies_of<Cdna> = and_staged(std::array{
     Policy{"n128", Schedule::fused, DType::bf16, {32, 64, 128, 1, 2}, {32, 64, 128, 1, 1}},
     Policy{"n256", Schedule::fused, DType::bf16, {32, 64, 256, 1, 1}, {32, 64, 128, 1, 1}},
     Policy{"n512", Schedule::fused, DType::bf16, {16, 32, 256, 2, 1}, {32, 64, 128, 1, 1}},
@@ -49,12 +61,12 @@ inline constexpr std::array policies_of<Cdna> = {
     Policy{"n512", Schedule::fused, DType::f16, {16, 32, 256, 2, 1}, {32, 64, 128, 1, 1}},
     Policy{"n128", Schedule::fused, DType::f32, {16, 64, 128, 1, 1}, {16, 64, 128, 1, 1}},
     Policy{"n256", Schedule::fused, DType::f32, {16, 64, 256, 1, 1}, {16, 64, 128, 1, 1}},
-};
+});
 
 /// A wave of 32 has 256 registers; 64 columns of the state take 32 of them, and operands are held twice. With 128
 /// columns a wave, registers spill.
 template <>
-inline constexpr std::array policies_of<Rdna> = {
+inline constexpr std::array policies_of<Rdna> = and_staged(std::array{
     Policy{"n128", Schedule::fused, DType::bf16, {32, 64, 64, 2, 1}, {32, 64, 128, 1, 1}},
     Policy{"n256", Schedule::fused, DType::bf16, {16, 64, 64, 4, 1}, {32, 64, 128, 1, 1}},
     Policy{"n512", Schedule::fused, DType::bf16, {16, 32, 64, 8, 1}, {32, 64, 128, 1, 1}},
@@ -63,7 +75,7 @@ inline constexpr std::array policies_of<Rdna> = {
     Policy{"n512", Schedule::fused, DType::f16, {16, 32, 64, 8, 1}, {32, 64, 128, 1, 1}},
     Policy{"n128", Schedule::fused, DType::f32, {16, 64, 64, 2, 1}, {16, 64, 64, 1, 1}},
     Policy{"n256", Schedule::fused, DType::f32, {16, 64, 64, 4, 1}, {16, 64, 64, 1, 1}},
-};
+});
 
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.
 inline constexpr std::int64_t invariant_segment_tokens = 4096;
@@ -72,6 +84,7 @@ inline constexpr std::int64_t invariant_segment_tokens = 4096;
 /// device once: a second round of blocks would cost as much as the first.
 [[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy,
                                                          int compute_units) {
+  if (policy.schedule == Schedule::staged) return {policy.schedule, policy.out.chunk, 1};
   const std::int64_t chunk = policy.out.chunk;
   if (problem.options.batch_invariant) return {policy.schedule, policy.out.chunk, invariant_segment_tokens / chunk};
   const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, policy.out.channels) *

@@ -388,6 +388,12 @@ struct Worker {
     if (!view.given) return;
     load_state(view, batch, index, slice, [&](int j, int r, float v) { out.block[j].r[r] = v; });
   }
+  TILEMAMBA_FN void get(Operand<P, N, tile::as_Bt>& out, const tile::StateView& view, std::int64_t batch,
+                        std::int64_t index, const tile::Slice& slice) const {
+    State<P, N> S;
+    get(S, view, batch, index, slice);
+    operand(out, S);
+  }
   TILEMAMBA_FN void put(const tile::StateView& view, std::int64_t batch, std::int64_t index, const tile::Slice& slice,
                         const State<P, N>& in) const {
     if (view.dtype == DType::f32) {

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "backends/hip/capability.hpp"
-#include "backends/hip/launches.hpp"
 #include "tests/backend_test.hpp"
-#include "tests/hip/stand_in.hpp"
+#include "tests/hip/calls.hpp"
 
 namespace tilemamba::test {
 namespace {
@@ -126,12 +125,13 @@ void expect_room() {
   [&]<std::size_t... index>(std::index_sequence<index...>) {
     const auto look = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) {
       constexpr hip::Policy policy = hip::policies_of<Target>[i];
-      constexpr hip::Shape fused = hip::shape_of_fused<hip::Worker<StandIn<Target>, policy.x, policy.out>>();
-      constexpr hip::Shape sums = hip::shape_of_sum_segments<hip::Worker<StandIn<Target>, policy.x, policy.state>>();
-      EXPECT_LE(fused.wide_bytes + fused.gate_bytes, 65536u) << policy.name << ' ' << size_of(policy.x);
-      EXPECT_LE(sums.narrow_bytes, 65536u) << policy.name;
-      EXPECT_LE(fused.threads, 1024);
-      EXPECT_EQ(fused.threads, policy.out.waves() * Target::wave);
+      hip::each_step<policy.schedule>([&]<hip::Step step>(std::integral_constant<hip::Step, step>) {
+        using W = hip::Worker<StandIn<Target>, policy.x, hip::tiling_of(hip::policies_of<Target>[i], step)>;
+        constexpr hip::Shape shape = hip::shape_of<W, step>();
+        EXPECT_LE(shape.wide_bytes + shape.gate_bytes, 65536u) << policy.name << ' ' << size_of(policy.x);
+        EXPECT_LE(shape.threads, 1024);
+        EXPECT_EQ(shape.threads, hip::tiling_of(policy, step).waves() * Target::wave);
+      });
     };
     (look(std::integral_constant<std::size_t, index>{}), ...);
   }
@@ -264,11 +264,8 @@ TEST(HipTiles, SubnormalHalves) {
 // ------------------------------------------------------------------------------------------------------ whole calls
 
 /// "" or what was wrong with a call of several chunks, segments and heads.
-template <class M, DType type, Tiling tiling>
+template <class M, DType type, Tiling tiling, Schedule schedule = Schedule::fused>
 std::string wrong_call() {
-  using Out = hip::Worker<M, type, tiling>;
-  using State = hip::Worker<M, type, Tiling{tiling.chunk, 64, 64, 1, 1}>;
-  constexpr hip::Policy policy{"of the test", Schedule::fused, type, tiling, {tiling.chunk, 64, 64, 1, 1}};
   Spec spec;
   spec.type(type);
   spec.tokens = 150, spec.heads = 2, spec.head_dim = 40, spec.state = 32, spec.initial_states = DType::f32;
@@ -276,20 +273,10 @@ std::string wrong_call() {
   Call call(spec);
   call.prepare();
   const Problem problem = call.problem();
-  const kernels::Arrangement arrangement{Schedule::fused, tiling.chunk, 2};
+  const kernels::Arrangement arrangement{schedule, tiling.chunk, schedule == Schedule::staged ? 1 : 2};
   std::vector<std::byte> workspace(kernels::WorkspaceLayout(problem, arrangement).bytes);
-  const kernels::Call lowered = kernels::lower(call.arguments, problem, arrangement, workspace.data());
-  std::string fault;
-  hip::each_launch(lowered, problem, policy,
-                   [&](hip::Step step, std::int64_t blocks, const hip::HeadBlocks& heads, int column_blocks) {
-                     if (!fault.empty()) return;
-                     const bool fused = step == hip::Step::fused;
-                     const hip::Shape shape = fused ? hip::shape_of_fused<Out>() : hip::shape_of_sum_segments<State>();
-                     fault = lanes::run({blocks, shape.threads, M::Target::wave, shape.bytes(problem)}, [&] {
-                       fused ? hip::fused<Out>(lowered, heads)
-                             : hip::sum_segments<State>(lowered, heads, column_blocks);
-                     });
-                   });
+  const std::string fault = play<M, schedule, type, tiling, Tiling{tiling.chunk, 64, 64, 1, 1}>(
+      kernels::lower(call.arguments, problem, arrangement, workspace.data()), problem);
   if (!fault.empty()) return fault;
   if (const std::string damage = call.damage(); !damage.empty()) return damage;
   golden::Shares shares =
@@ -301,6 +288,8 @@ constexpr Tiling for_cdna{32, 64, 64, 1, 2}, for_rdna{32, 64, 64, 2, 1};
 TEST(HipCalls, AreRight) {
   EXPECT_EQ((wrong_call<StandIn<Cdna>, DType::bf16, for_cdna>()), "");
   EXPECT_EQ((wrong_call<StandIn<Rdna>, DType::bf16, for_rdna>()), "");
+  EXPECT_EQ((wrong_call<StandIn<Cdna>, DType::bf16, for_cdna, Schedule::staged>()), "");
+  EXPECT_EQ((wrong_call<StandIn<Rdna>, DType::bf16, for_rdna, Schedule::staged>()), "");
 }
 
 // ---------------------------------------------------------------------------------------------- faults put in on
@@ -370,14 +359,14 @@ TEST(HipFaults, Rounding) {
   EXPECT_NE((wrong_call<Truncates, DType::bf16, for_cdna>()).find("out of its bars"), std::string::npos);
 }
 
-/// Does not come to one of the meetings of a chunk.
-template <class Target, int left_out>
+/// Does not come to one of so many meetings.
+template <class Target, int left_out, int of = 3>
 struct MeetingLeftOut : StandIn<Target> {
   static void meet() {
     static thread_local std::vector<int> times;
     const auto index = static_cast<std::size_t>(lanes::wave() * Target::wave + lanes::lane());
     if (index >= times.size()) times.resize(index + 1);
-    if (times[index]++ % 3 != left_out) lanes::meet();
+    if (times[index]++ % of != left_out) lanes::meet();
   }
 };
 /// A wave whose lanes do not wait for each other's writes.
@@ -390,6 +379,13 @@ TEST(HipFaults, MeetingsLeftOut) {
   EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 1>, DType::bf16, for_cdna>()));
   EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 2>, DType::bf16, for_cdna>()));
   EXPECT_TRUE(seen(wrong_call<WaveDoesNotMeet, DType::bf16, for_cdna>()));
+  constexpr auto staged =
+      Schedule::staged;  // two meetings a chunk where states are passed, three where outputs are made
+  EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 0, 2>, DType::bf16, for_cdna, staged>()));
+  EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 1, 2>, DType::bf16, for_cdna, staged>()));
+  EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 0>, DType::bf16, for_cdna, staged>()));
+  EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 1>, DType::bf16, for_cdna, staged>()));
+  EXPECT_TRUE(seen(wrong_call<MeetingLeftOut<Cdna, 2>, DType::bf16, for_cdna, staged>()));
 }
 
 /// Rows that are shorter than they are wide.

@@ -6,9 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "backends/hip/launches.hpp"
 #include "core/backend.hpp"
-#include "tests/hip/stand_in.hpp"
+#include "tests/hip/calls.hpp"
 
 namespace tilemamba::test {
 namespace {
@@ -19,21 +18,7 @@ constexpr int compute_units = 6;
 template <class Target, std::size_t index>
 std::string run_policy(const kernels::Call& call, const Problem& problem) {
   constexpr hip::Policy policy = hip::policies_of<Target>[index];
-  using Machine = StandIn<Target>;
-  using Out = hip::Worker<Machine, policy.x, policy.out>;
-  using State = hip::Worker<Machine, policy.x, policy.state>;
-  std::string fault;
-  hip::each_launch(call, problem, policy,
-                   [&](hip::Step step, std::int64_t blocks, const hip::HeadBlocks& heads, int column_blocks) {
-                     if (!fault.empty()) return;
-                     const bool fused = step == hip::Step::fused;
-                     const hip::Shape shape = fused ? hip::shape_of_fused<Out>() : hip::shape_of_sum_segments<State>();
-                     if (step == hip::Step::tabulate) return call.sequences.tabulate();
-                     fault = lanes::run({blocks, shape.threads, Target::wave, shape.bytes(problem)}, [&] {
-                       fused ? hip::fused<Out>(call, heads) : hip::sum_segments<State>(call, heads, column_blocks);
-                     });
-                   });
-  return fault;
+  return play<StandIn<Target>, policy.schedule, policy.x, policy.out, policy.state>(call, problem);
 }
 
 template <class Target>
@@ -88,7 +73,7 @@ class StandInBackend : public Backend {
                                                     Outcome& outcome) const override {
     const auto& policies = hip::policies_of<Target>;
     for (std::size_t i = 0; i < policies.size(); ++i) {
-      if (policies[i].name == offer.policy && policies[i].x == problem.x)
+      if (policies[i].name == offer.policy && policies[i].schedule == offer.schedule && policies[i].x == problem.x)
         return std::make_unique<StandInExecutable<Target>>(problem, i);
     }
     outcome.message = "no such policy";
