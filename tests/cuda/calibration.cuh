@@ -528,6 +528,19 @@ struct Matrices : Usual {
   }
 };
 
+/// Four floats at a time, and one.
+struct Fours : Usual {
+  static constexpr unsigned words_given = 128 * 4, words_said = 128 * 5;
+  static TILEMAMBA_DEVICE void run(const Job& job) {
+    const unsigned at = shared_address(1024);
+    float v[4];
+    for (unsigned i = 0; i < 4; ++i) v[i] = __uint_as_float(job.given[me() * 4 + i]);
+    store_shared_four(at + me() * 16, v);
+    __syncthreads();
+    const float4 four = load_shared_four(at + (me() ^ 5) * 16);
+    tell(job.said + me() * 5, {four.x, four.y, four.z, four.w, load_shared(at + (me() * 20 & 2047))});
+  }
+};
 /// Conversions and products of pairs.
 struct Pairs : Usual {
   static constexpr unsigned words_given = 128 * 4, words_said = 128 * 4;
@@ -649,9 +662,8 @@ template <class T>
 constexpr Runnable exact(const char* name, Words given, Words said) {
   return {{name, Agreement::exact, given, said, T::words_given, T::words_said}, &run<T>};
 }
-template <Wrong what>
+template <class T>
 constexpr Runnable refused(const char* name) {
-  using T = Refused<what>;
   return {{name, Agreement::refused, Words::bits, Words::bits, T::words_given, T::words_said}, &run<T>};
 }
 template <class T>
@@ -681,9 +693,7 @@ constexpr Runnable all[] = {
     exact<Stores<64>>("stores of 64 tokens", Words::bits, Words::bits),
     exact<Stores<32>>("stores of 32 tokens", Words::bits, Words::bits),
     exact<Stores<16>>("stores of 16 tokens", Words::bits, Words::bits),
-    exact<StoreFrom<-16, 0, 0>>("a store from column -16", Words::bits, Words::bits),
     exact<StoreFrom<80, 0, 0>>("a store from column 80", Words::bits, Words::bits),
-    exact<StoreFrom<0, -5, 0>>("a store from token -5", Words::bits, Words::bits),
     exact<StoreFrom<0, 50, 0>>("a store from token 50", Words::bits, Words::bits),
     exact<StoreFrom<0, 0, 3>>("a store to head 3", Words::bits, Words::bits),
     exact<Phases>("phases of a barrier", Words::bits, Words::bits),
@@ -692,6 +702,7 @@ constexpr Runnable all[] = {
     exact<Launches>("launches in a sequence", Words::bits, Words::bits),
     exact<Meetings>("meetings", Words::bits, Words::bits),
     exact<Matrices>("ldmatrix, stmatrix", Words::bits, Words::bits),
+    exact<Fours>("four words", Words::bits, Words::bits),
     exact<Pairs>("pairs of bf16", Words::bf16, Words::bf16),
     exact<PairsOfHalves>("pairs of fp16", Words::f32, Words::f16),
     exact<Halves>("fp16 made wider", Words::f16, Words::f32),
@@ -700,10 +711,12 @@ constexpr Runnable all[] = {
     sums<WarpProduct<Bf16>>("mma.sync, bf16, real", Words::bf16_usual, 2),
     sums<WarpProduct<F16>>("mma.sync, fp16, real", Words::f16_usual, 2),
     sums<Fragments<F32>>("tiles of mma.sync, fp32, real", Words::f32_usual, 24),
-    refused<Wrong::column>("boxes from a column that begins no 16 bytes"),
-    refused<Wrong::place_of_box>("boxes to a place that begins no 128 bytes"),
-    refused<Wrong::place_of_words>("16 bytes to a place that begins no 16 bytes"),
-    refused<Wrong::beyond_memory>("words beyond shared memory"),
+    refused<StoreFrom<-16, 0, 0>>("a store from column -16"),
+    refused<StoreFrom<0, -5, 0>>("a store from token -5"),
+    refused<Refused<Wrong::column>>("boxes from a column that begins no 16 bytes"),
+    refused<Refused<Wrong::place_of_box>>("boxes to a place that begins no 128 bytes"),
+    refused<Refused<Wrong::place_of_words>>("16 bytes to a place that begins no 16 bytes"),
+    refused<Refused<Wrong::beyond_memory>>("words beyond shared memory"),
     {{"exp2 and log2", Agreement::curves, Words::f32_usual, Words::f32, Curves::words_given, Curves::words_said},
      &run<Curves>},
 };

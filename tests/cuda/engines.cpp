@@ -68,8 +68,12 @@ void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned ad
   });
 }
 
+/// 16 bytes that begin in the tensor are stored whole, what is beyond a row included.
 void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
   check_map(map, from, at[0]);
+  for (const int its : at) {
+    if (its < 0) complain("the copy engine stores no box that begins before its tensor");
+  }
   Machine& m = *at_work;
   const std::size_t bytes = std::size_t{map.box[0]} * map.box[1] * map.box[2] * map.box[3] * 2;
   const auto place = m.where(from, bytes, 128);
@@ -80,12 +84,12 @@ void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
   std::array<int, 4> corner{at[0], at[1], at[2], at[3]};
   const unsigned base = place.offset + first_address;
   m.stores_under_way.push_back({[map, corner, base, memory] {
-                                  each_piece_of_box(
-                                      map, {corner[0], corner[1], corner[2], corner[3]},
-                                      [&](unsigned char* global, std::size_t size, unsigned offset) {
-                                        if (global == nullptr) return;
-                                        std::memcpy(global, memory + (placed(base + offset) - first_address), size);
-                                      });
+                                  each_piece_of_box(map, {corner[0], corner[1], corner[2], corner[3]},
+                                                    [&](unsigned char* global, std::size_t, unsigned offset) {
+                                                      if (global == nullptr) return;
+                                                      std::memcpy(global,
+                                                                  memory + (placed(base + offset) - first_address), 16);
+                                                    });
                                 },
                                 m.me()});
 }
