@@ -434,12 +434,11 @@ TILEMAMBA_FN void compute_out(const Call& call, const HeadBlocks& heads) {
     HeadChunk<W> other = Layout::chunk(w, worker, 0);
     decay_scores(w, call, rule, slice.head, group, other);
   }
+  M::meet();  // decayed scores are there
+  M::forget(w.lane);
   w.top = Layout::leaving_of(w, w.worker());
   Output<W> out(w);
-  kernels::compute_out(w, call, group, chunk, S_in, out, [&] {
-    M::meet();  // decayed scores are there
-    M::forget(w.lane);
-  });
+  kernels::compute_out(w, call, group, chunk, S_in, out);
   finish_output(w, call, slice, chunk, out);
   M::meet();  // outputs are complete
   if (real) store_output(w, call, tokens, slice, out);
