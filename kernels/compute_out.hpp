@@ -19,6 +19,12 @@ template <class W>
   return w.mma_ABt(tile::set(group.scores), group.C, group.B);
 }
 
+/// Where workers share the state's columns: their sum. Before it is decayed, so that it is rounded once.
+template <class W>
+TILEMAMBA_FN void sum_scores(W& w, GroupChunk<W>& group) {
+  w.sum_columns(group.scores);
+}
+
 /// What the backend wants at hand for the next step, made where the decays are.
 template <class W>
 TILEMAMBA_FN void tabulate_decays(W& w, const HeadRule& rule, Decays<W>& d) {
@@ -40,7 +46,7 @@ template <class W>
   return w.mma_ABt(tile::set(out.y), group.C, S_in);
 }
 
-/// y_i = entry_i y_i + sum_(j<=i) decayed_ij x_j
+/// y_i = entry_i y_i, summed over the workers that share the state's columns, + sum_(j<=i) decayed_ij x_j
 template <class W, class Call>
 [[nodiscard]] TILEMAMBA_FN typename W::Token multiply_decayed(W& w, const Call& call, const HeadChunk<W>& chunk,
                                                               Output<W>& out) {
@@ -49,13 +55,13 @@ template <class W, class Call>
   // their products.
   w.operand_if(call.seq_idx.given, out.x, chunk.x, [](float x_j) { return tile::finite_or_zero(x_j); });
   w.weigh(out.y, chunk.decays.entry);
+  w.sum_columns(out.y);
   return w.mma_AB(tile::add(out.y), chunk.decayed, out.x);
 }
 
-/// The sum over the workers that share the state's columns, + D x_i, the gate, and the output type.
+/// + D x_i, the gate, and the output type.
 template <class W, class Call>
 TILEMAMBA_FN void finish_output(W& w, const Call& call, const Slice& slice, const HeadChunk<W>& chunk, Output<W>& out) {
-  w.sum_columns(out.y);
   w.add_skip(out.y, chunk.x, call.D, slice);
   if (call.z.given)
     w.map(

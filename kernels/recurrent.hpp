@@ -40,6 +40,7 @@ TILEMAMBA_FN void step_recurrent(W& w, const Tokens& tokens, const GroupRun<W>& 
                                  Carried<W>& c, Output<W>& out) {
   const Decays<W>& d = chunk.decays;
   w.recur(out.y, c.S, chunk.x, run.B, run.C, d.entry, d.delta, d.document, tokens.count);
+  w.sum_columns(out.y);
 }
 
 }  // namespace tilemamba::kernels

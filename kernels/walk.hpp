@@ -24,6 +24,7 @@ TILEMAMBA_FN void load_group(W& w, const Call& call, const Tokens& tokens, int g
     w.get(chunk.C, call.C, tokens, Slice{group, group, 0});
     auto scores = multiply_scores(w, chunk);
     w.wait(scores);
+    sum_scores(w, chunk);
   }
   drop_ended_documents(w, call, tokens, chunk);
 }

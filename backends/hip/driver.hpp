@@ -189,6 +189,7 @@ TILEMAMBA_FN void fused(const Call& call, const HeadBlocks& heads) {
     fetch(c + 1);
     auto scores = multiply_scores(w, group);
     w.wait(scores);
+    sum_scores(w, group);
     for (int worker = 0; worker < W::most_workers; ++worker) {
       HeadChunk<W> chunk = Layout::chunk(w, worker, in_turn(c));
       decay_scores(w, call, rule, slice.head, group, chunk);

@@ -686,8 +686,9 @@ struct Worker {
     });
   }
 
-  /// Where waves share the columns, y has been summed when its first product was waited for.
-  TILEMAMBA_FN void sum_columns(Accumulator<Q, P>&) const {}
+  /// Where waves share the columns, what their product gave was summed when it was waited for.
+  template <class Summed>
+  TILEMAMBA_FN void sum_columns(Summed&) const {}
 
   // --------------------------------------------------------------------------------------------------------- products
   template <class... Later>

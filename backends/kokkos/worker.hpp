@@ -601,7 +601,8 @@ struct Worker {
   }
 
   /// A worker has all columns of its state.
-  TILEMAMBA_FN void sum_columns(Plain<Q, P>&) const {}
+  template <class Summed>
+  TILEMAMBA_FN void sum_columns(Summed&) const {}
   template <class X>
   TILEMAMBA_FN void add_skip(Plain<Q, P>& y, const X& x, const tile::HeadView& D, const tile::Slice& slice) const {
     if (!D.given) return;

@@ -65,6 +65,7 @@ concept Worker = requires(W w, typename W::template Shared<Q, N, as_A> C,
   w.decay(S, factor);
   w.tabulate(table, vector, vector, document, factor);
   w.decay_scores(decayed, scores, vector, vector, document, table, factor, head_view, head);
+  w.sum_columns(scores);
   w.sum_columns(y);
   w.add_skip(y, x, head_view, slice);
   w.recur(y, S, x, run_B, run_B, vector, vector, document, head);

@@ -115,6 +115,7 @@ void store_there(unsigned to, const float* v, unsigned address) {
   Barrier& barrier = m.barrier(address, false);
   const auto place = m.where(to, 16, 16), its = m.where(address, 8, 8);
   if (place.block != its.block) complain("the memory and the barrier of a store are in different blocks");
+  if (its.block != m.block_of(m.me())) barrier.of_cluster = true;
   const int index = m.blocks[its.block].barrier_at[its.offset];
   const Epoch epoch{m.engine(its.block, index), ++m.blocks[its.block].engine_clocks[static_cast<std::size_t>(index)]};
   m.writes(place, 16, m.my_knowledge(), epoch, false, "it stores into");

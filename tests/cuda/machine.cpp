@@ -102,9 +102,19 @@ void barrier_init(unsigned address, int arrivals) {
 void publish_barriers() {
   for (Barrier& barrier : at_work->my_block().barriers) barrier.published = true;
 }
+namespace {
+/// The mistake is `of_scores` or `of_outputs`, and this is one of the warps that would make it.
+bool makes_here(Mistake of_scores, Mistake of_outputs) {
+  return (mistake == of_scores && warp() >= 4 && warp() < 8) || (mistake == of_outputs && warp() >= 8);
+}
+}  // namespace
+
 void arrive(unsigned address, unsigned bytes) {
   Barrier& barrier = at_work->barrier(address, false);
-  if (bytes != 0 && mistake == Mistake::bytes_miscounted) bytes -= 16;
+  const bool miscounted = mistake == Mistake::bytes_miscounted ||
+                          makes_here(Mistake::scores_bytes_miscounted, Mistake::outputs_bytes_miscounted);
+  if (bytes != 0 && miscounted) bytes -= 16;
+  if (at_work->where(address, 8, 8).block != at_work->block_of(at_work->me())) barrier.of_cluster = true;
   if (mistake == Mistake::arrival_left_out && warp() == 8) return;
   at_work->tell(barrier.gathered, at_work->me());
   barrier.bytes += bytes;
@@ -116,6 +126,10 @@ void wait_phase(unsigned address, unsigned parity) {
   if (mistake == Mistake::wait_left_out && warp() >= 8) return;
   if (mistake == Mistake::wait_for_room_left_out && warp() == 0) return;
   if (mistake == Mistake::parity_swapped && warp() >= 8) parity ^= 1;
+  if (barrier.of_cluster) {
+    if (makes_here(Mistake::scores_not_waited_for, Mistake::outputs_not_waited_for)) return;
+    if (makes_here(Mistake::scores_parity_swapped, Mistake::outputs_parity_swapped)) parity ^= 1;
+  }
   if ((barrier.phase & 1) != (parity & 1)) return at_work->learn(at_work->me(), barrier.released);
   barrier.waiting.push_back(at_work->me());
   at_work->sleep("the barrier at " + at_work->text(at_work->where(address, 8, 8)) + ", parity " +

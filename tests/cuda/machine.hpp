@@ -40,15 +40,22 @@ void forget_launches();
 
 enum class Mistake {
   none,
-  wait_left_out,                ///< warps from 8 on wait at no mbarrier
-  wait_for_room_left_out,       ///< nor does warp 0, which fills stages
-  parity_swapped,               ///< of the waits of warps from 8 on
-  arrival_left_out,             ///< of warp 8
-  arrival_too_many,             ///< of warp 8
-  bytes_miscounted,             ///< a barrier expects 16 less
-  fence_left_out,               ///< fence.proxy.async
-  warp_does_not_meet,           ///< __syncwarp
-  cluster_does_not_meet,        ///< barrier.cluster
+  wait_left_out,           ///< warps from 8 on wait at no mbarrier
+  wait_for_room_left_out,  ///< nor does warp 0, which fills stages
+  parity_swapped,          ///< of the waits of warps from 8 on
+  arrival_left_out,        ///< of warp 8
+  arrival_too_many,        ///< of warp 8
+  bytes_miscounted,        ///< a barrier expects 16 less
+  fence_left_out,          ///< fence.proxy.async
+  warp_does_not_meet,      ///< __syncwarp
+  cluster_does_not_meet,   ///< barrier.cluster
+  // Of what blocks of a cluster give each other: scores, warps 4 to 7, and outputs, warps from 8 on.
+  scores_not_waited_for,
+  scores_parity_swapped,
+  scores_bytes_miscounted,
+  outputs_not_waited_for,
+  outputs_parity_swapped,
+  outputs_bytes_miscounted,
   stores_not_waited_for,        ///< cp.async.bulk.wait_group
   launch_not_waited_for,        ///< griddepcontrol.wait
   product_not_fenced,           ///< wgmma.fence

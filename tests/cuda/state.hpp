@@ -55,6 +55,7 @@ struct Barrier {
   unsigned phase = 0;
   Epoch made{};
   bool published = false;
+  bool of_cluster = false;                        ///< another block has reached it
   std::vector<std::uint32_t> gathered, released;  ///< what those that arrive know: in this phase, in the last one
   std::vector<int> waiting;
 };

@@ -293,7 +293,8 @@ struct Worker {
       }
     }
   }
-  void sum_columns(Accumulator<Q, P>&) const {}  // a worker has all columns of its state
+  template <class Summed>
+  void sum_columns(Summed&) const {}  // a worker has all columns of its state
   void add_skip(Accumulator<Q, P>& y, const Tile<Q, P, 0>& x, const tile::HeadView& D, const tile::Slice& slice) {
     if (!D.given) return;
     for (int p = 0; p < y.width; ++p) {

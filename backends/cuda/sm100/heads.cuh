@@ -27,7 +27,7 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
   template <class At>
   struct Placed {};
   /// What has been collected of y; products have their part in tensor memory.
-  struct Outputs : Registers<q / 2> {};
+  struct Outputs : Base::Outputs {};
 
   template <class R, class C, unsigned use, Part part = Part::full>
   using Operand = std::conditional_t<
@@ -114,17 +114,24 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
   // y
   /// The state's part, collected.
   TILEMAMBA_DEVICE void weigh(Outputs& y, const SharedVector& weights) const {
-    load_fragments(y.r, own(OutputsAt::at));
+    load_fragments(Base::part_of(y).r, own(OutputsAt::at));
     wait_tensor_loads();
     Base::weigh(y, weights);
   }
   /// The chunk's own part.
-  TILEMAMBA_DEVICE void collect(Outputs& y) {
-    Registers<q / 2> within;
+  TILEMAMBA_DEVICE void collect(Outputs& y, const HeadTile& x) {
+    Registers<Base::own> within;
     load_fragments(within.r, own(OutputsAt::at));
     wait_tensor_loads();
 #pragma unroll
-    for (int k = 0; k < q / 2; ++k) y.r[k] += within.r[k];
+    for (int k = 0; k < Base::own; ++k) {
+      if constexpr (K::parts == 1) {
+        y.r[k] += within.r[k];
+      } else {
+        y.within.r[k] += within.r[k];
+      }
+    }
+    Base::collect(y, x);
     // What stores fp32 outputs must not keep what it was derived from.
     if constexpr (K::features.wide) this->warp = forgotten(this->warp);
   }
@@ -155,18 +162,18 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
       }
     });
   }
-  /// y^T = x^T decayed^T, and D x to what has been collected
+  /// y^T = x^T decayed^T of the block's own tokens; if these are all, D x to what has been collected
   TILEMAMBA_DEVICE Token mma_AB(tile::Add<Outputs> y, const SharedOperand& decayed, const RegisterOperand<q / 16>& x) {
     store_operand(own(InputsAt::at), x.r);
-    this->add_skips(y.target, x);
+    if constexpr (K::parts == 1) this->add_skips(y.target, x);
     const std::uint64_t d = inner_columns(decayed.at * 16);
     wait_phase(decayed.ready, decayed.parity);
     return issue(within, [&](unsigned head) {
-      product_of_tensor<false>(head + OutputsAt::at, head + InputsAt::at, d, instruction<q, false>);
+      product_of_tensor<false>(head + OutputsAt::at, head + InputsAt::at, d, instruction<K::own_tokens, false>);
 #pragma unroll
       for (int k = 1; k < q / 16; ++k) {
         product_of_tensor<true>(head + OutputsAt::at, head + InputsAt::at + 8 * k, further(d, k * 32),
-                                instruction<q, false>);
+                                instruction<K::own_tokens, false>);
       }
     });
   }

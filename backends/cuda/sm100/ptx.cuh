@@ -29,6 +29,7 @@ TILEMAMBA_DEVICE void tensor_release(unsigned tensor, unsigned columns) {
   asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(tensor), "r"(columns) : "memory");
 }
 
+#define TILEMAMBA_NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define TILEMAMBA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define TILEMAMBA_NAMES_32 TILEMAMBA_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define TILEMAMBA_NAMES_64                                           \
@@ -51,8 +52,18 @@ TILEMAMBA_DEVICE void tensor_release(unsigned tensor, unsigned columns) {
 /// accumulators. The lanes are those of the warp's quarter of tensor memory.
 template <int count>
 TILEMAMBA_DEVICE void load_fragments(float (&r)[count], unsigned from) {
-  static_assert(count == 32 || count == 64);
-  if constexpr (count == 32) {
+  static_assert(count == 8 || count == 16 || count == 32 || count == 64);
+  if constexpr (count == 8) {
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x2.b32 {" TILEMAMBA_NAMES_8 "}, [%8];"
+                 : TILEMAMBA_EIGHT("=f", r, 0)
+                 : "r"(from)
+                 : "memory");
+  } else if constexpr (count == 16) {
+    asm volatile("tcgen05.ld.sync.aligned.16x256b.x4.b32 {" TILEMAMBA_NAMES_16 "}, [%16];"
+                 : TILEMAMBA_EIGHT("=f", r, 0), TILEMAMBA_EIGHT("=f", r, 8)
+                 : "r"(from)
+                 : "memory");
+  } else if constexpr (count == 32) {
     asm volatile("tcgen05.ld.sync.aligned.16x256b.x8.b32 {" TILEMAMBA_NAMES_32 "}, [%32];"
                  : TILEMAMBA_REGISTERS_32("=f", r)
                  : "r"(from)
@@ -107,6 +118,7 @@ TILEMAMBA_DEVICE void store_operand(unsigned to, const std::uint32_t (&r)[steps]
 #undef TILEMAMBA_NAMES_64
 #undef TILEMAMBA_NAMES_32
 #undef TILEMAMBA_NAMES_16
+#undef TILEMAMBA_NAMES_8
 
 /// Until what this thread has loaded is in its registers.
 TILEMAMBA_DEVICE void wait_tensor_loads() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }

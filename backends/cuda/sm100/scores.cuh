@@ -12,8 +12,8 @@ template <class K>
 struct ScoreWorker : ScoreFragments<K>, Products<K> {
   using E = typename K::E;
   using Token = sm100::Token;
-  /// In tensor memory.
-  struct Scores {
+  /// In tensor memory; the registers are for when they have left it.
+  struct Scores : ScoreFragments<K>::Scores {
     unsigned at;
   };
   template <class R, class C, Part part = Part::full>
@@ -36,12 +36,19 @@ struct ScoreWorker : ScoreFragments<K>, Products<K> {
     });
   }
 
-  template <class... Arguments>
-  TILEMAMBA_DEVICE void decay_scores(SharedOperand& out, const Scores& scores, const Arguments&... arguments) const {
-    Registers<q / 2> here;
-    load_fragments(here.r, in_lane(scores.at, 32 * this->warp));
+  TILEMAMBA_DEVICE void give(Scores& scores) const {
+    load(scores);
+    ScoreFragments<K>::give(scores);
+  }
+  TILEMAMBA_DEVICE void sum_columns(Scores& scores) const {
+    if constexpr (K::parts == 1) load(scores);
+    ScoreFragments<K>::sum_columns(scores);
+  }
+
+ private:
+  TILEMAMBA_DEVICE void load(Scores& scores) const {
+    load_fragments(this->part_of(scores).r, in_lane(scores.at, 32 * this->warp));
     wait_tensor_loads();
-    ScoreFragments<K>::decay_scores(out, here, arguments...);
   }
 };
 

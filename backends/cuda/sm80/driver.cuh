@@ -238,6 +238,7 @@ __global__ void __launch_bounds__(W::threads, W::blocks_at_once)
     GroupChunk<W> group(w);
     auto scores = multiply_scores(w, group);
     w.wait(scores);
+    sum_scores(w, group);
 #pragma unroll
     for (int worker = 0; worker < W::most_workers; ++worker) {
       HeadChunk<W> chunk = Layout::chunk(w, stage, slot, worker);
@@ -548,6 +549,7 @@ __global__ void __launch_bounds__(W::threads, 1)
   forget(w.lane);
   auto scores = multiply_scores(w, group);
   w.wait(scores);
+  sum_scores(w, group);
 #pragma unroll
   for (int worker = 0; worker < W::most_workers; ++worker) {
     HeadChunk<W> other = Layout::chunk(w, worker);

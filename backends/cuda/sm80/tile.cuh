@@ -869,7 +869,8 @@ struct Worker : Features<plain_> {
     return documents || diagonal ? tile::weigh(score, weight) : score * weight;
   }
   /// A worker has all columns of its state.
-  TILEMAMBA_DEVICE void sum_columns(Accumulator<Q, P>&) const {}
+  template <class Summed>
+  TILEMAMBA_DEVICE void sum_columns(Summed&) const {}
   /// The D of a worker's channels, brought where add_skip looks for it; by the worker's warps, once.
   static constexpr unsigned skip_bytes = p * 4;
   TILEMAMBA_DEVICE void load_skip(const tile::HeadView& D, const tile::Slice& slice) const {

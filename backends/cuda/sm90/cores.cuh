@@ -20,10 +20,9 @@ struct Cores {
   }
   // Registers go where the accumulators are.
   static constexpr int head_registers(int n) { return n == 64 ? 160 : 176; }
-  static constexpr int score_registers(int n, Features features, int parts) {
+  static constexpr int score_registers(int n, Features features) {
     if (n == 64) return 144;
-    if (!features.documents) return 120;
-    return parts > 1 ? 104 : 112;
+    return features.documents ? 112 : 120;
   }
 
   // No memory of its own.

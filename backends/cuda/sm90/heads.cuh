@@ -16,6 +16,7 @@ struct HeadWorker : HeadFragments<K> {
   static constexpr int n = K::n;
   using Base = HeadFragments<K>;
   using Base::map;
+  using Outputs = typename Base::Outputs;
   template <class R, class C>
   struct State : Registers<n / 2> {
     State() = default;
@@ -30,14 +31,15 @@ struct HeadWorker : HeadFragments<K> {
   }
 
   /// y^T = S_in C^T
-  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Registers<q / 2>> y, const SharedTile<tile::as_A>& C,
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Outputs> outputs, const SharedTile<tile::as_A>& C,
                                  const RegisterOperand<n / 16>& S) const {
+    Registers<q / 2>& y = Base::part_of(outputs.target);
     const std::uint32_t c = inner_columns(C.at);
     begin_products();
-    wgmma<E, false, false>(y.target.r, S.r[0], descriptor(c));
+    wgmma<E, false, false>(y.r, S.r[0], descriptor(c));
 #pragma unroll
     for (int k = 1; k < n / 16; ++k) {
-      wgmma<E, false, true>(y.target.r, S.r[k], descriptor(c + (k / 4 * plane_bytes + k % 4 * 32) / 16));
+      wgmma<E, false, true>(y.r, S.r[k], descriptor(c + (k / 4 * plane_bytes + k % 4 * 32) / 16));
     }
     commit_products();
     return {};
@@ -52,20 +54,24 @@ struct HeadWorker : HeadFragments<K> {
     commit_products();
     return {};
   }
-  /// y^T += x^T decayed^T, and D x
-  TILEMAMBA_DEVICE Token mma_AB(tile::Add<Registers<q / 2>> y, const SharedOperand& decayed,
+  /// y^T += x^T decayed^T of the block's own tokens; if these are all, D x too
+  TILEMAMBA_DEVICE Token mma_AB(tile::Add<Outputs> y, const SharedOperand& decayed,
                                 const RegisterOperand<q / 16>& x) const {
-    this->add_skips(y.target, x);
+    if constexpr (K::parts == 1) this->add_skips(y.target, x);
     const std::uint32_t d = inner_columns(decayed.at);
     wait_phase(decayed.ready, decayed.parity);
     begin_products();
 #pragma unroll
-    for (int k = 0; k < q / 16; ++k) wgmma<E, false, true>(y.target.r, x.r[k], descriptor(d + k * 32 / 16));
+    for (int k = 0; k < q / 16; ++k) {
+      if constexpr (K::parts == 1) {
+        wgmma<E, false, true>(y.target.r, x.r[k], descriptor(d + k * 32 / 16));
+      } else {
+        wgmma<E, false, true>(y.target.within.r, x.r[k], descriptor(d + k * 32 / 16));
+      }
+    }
     commit_products();
     return {};
   }
-  /// It is in y as it is.
-  TILEMAMBA_DEVICE void collect(Registers<q / 2>&) const {}
   template <class... Later>
   TILEMAMBA_DEVICE void wait(const Token&, const Later&...) const {
     wait_products<static_cast<int>(sizeof...(Later))>();

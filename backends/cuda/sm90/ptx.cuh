@@ -20,6 +20,8 @@ TILEMAMBA_DEVICE std::uint64_t two_words(std::uint32_t low, std::uint32_t high) 
   return d;
 }
 
+#define TILEMAMBA_NAMES_8 "{%0,%1,%2,%3,%4,%5,%6,%7}"
+#define TILEMAMBA_NAMES_16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 #define TILEMAMBA_NAMES_32                                                                                           \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%" \
   "30,%31}"
@@ -32,6 +34,8 @@ TILEMAMBA_DEVICE std::uint64_t two_words(std::uint32_t low, std::uint32_t high) 
 #define TILEMAMBA_EIGHT(d, k)                                                                                 \
   "+f"(d[k]), "+f"(d[k + 1]), "+f"(d[k + 2]), "+f"(d[k + 3]), "+f"(d[k + 4]), "+f"(d[k + 5]), "+f"(d[k + 6]), \
       "+f"(d[k + 7])
+#define TILEMAMBA_REGISTERS_8(d) TILEMAMBA_EIGHT(d, 0)
+#define TILEMAMBA_REGISTERS_16(d) TILEMAMBA_EIGHT(d, 0), TILEMAMBA_EIGHT(d, 8)
 #define TILEMAMBA_REGISTERS_32(d) \
   TILEMAMBA_EIGHT(d, 0), TILEMAMBA_EIGHT(d, 8), TILEMAMBA_EIGHT(d, 16), TILEMAMBA_EIGHT(d, 24)
 #define TILEMAMBA_REGISTERS_64(d)                                                                    \
@@ -47,6 +51,26 @@ TILEMAMBA_DEVICE std::uint64_t two_words(std::uint32_t low, std::uint32_t high) 
                : registers(d)                                                                                    \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(accumulate ? 1 : 0), "n"(transposed ? 1 : 0))
 
+template <class E, bool transposed, bool accumulate>
+TILEMAMBA_DEVICE void wgmma(float (&d)[8], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (E::dtype == DType::bf16) {
+    TILEMAMBA_WGMMA("16", "bf16", TILEMAMBA_NAMES_8, TILEMAMBA_REGISTERS_8, "%8", "%9", "%10", "%11", "%12", "%13",
+                    "%14");
+  } else {
+    TILEMAMBA_WGMMA("16", "f16", TILEMAMBA_NAMES_8, TILEMAMBA_REGISTERS_8, "%8", "%9", "%10", "%11", "%12", "%13",
+                    "%14");
+  }
+}
+template <class E, bool transposed, bool accumulate>
+TILEMAMBA_DEVICE void wgmma(float (&d)[16], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (E::dtype == DType::bf16) {
+    TILEMAMBA_WGMMA("32", "bf16", TILEMAMBA_NAMES_16, TILEMAMBA_REGISTERS_16, "%16", "%17", "%18", "%19", "%20", "%21",
+                    "%22");
+  } else {
+    TILEMAMBA_WGMMA("32", "f16", TILEMAMBA_NAMES_16, TILEMAMBA_REGISTERS_16, "%16", "%17", "%18", "%19", "%20", "%21",
+                    "%22");
+  }
+}
 template <class E, bool transposed, bool accumulate>
 TILEMAMBA_DEVICE void wgmma(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
   if constexpr (E::dtype == DType::bf16) {
@@ -86,8 +110,12 @@ TILEMAMBA_DEVICE void wgmma(float (&d)[32], std::uint64_t a, std::uint64_t b) {
 #undef TILEMAMBA_WGMMA
 #undef TILEMAMBA_REGISTERS_64
 #undef TILEMAMBA_REGISTERS_32
+#undef TILEMAMBA_REGISTERS_16
+#undef TILEMAMBA_REGISTERS_8
 #undef TILEMAMBA_EIGHT
 #undef TILEMAMBA_NAMES_64
 #undef TILEMAMBA_NAMES_32
+#undef TILEMAMBA_NAMES_16
+#undef TILEMAMBA_NAMES_8
 
 }  // namespace tilemamba::cuda::sm90

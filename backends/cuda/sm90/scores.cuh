@@ -15,15 +15,16 @@ struct ScoreWorker : ScoreFragments<K> {
   using E = typename K::E;
   struct [[nodiscard]] Token {};
 
-  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Registers<q / 2>> scores, const SharedTile<tile::as_A>& C,
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<typename ScoreFragments<K>::Scores> scores, const SharedTile<tile::as_A>& C,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) const {
     const std::uint32_t c = inner_columns(C.at), b = inner_columns(B.at);
+    Registers<q / 2>& part = this->part_of(scores.target);
     begin_products();
-    wgmma<E, false>(scores.target.r, descriptor(c), descriptor(b));
+    wgmma<E, false>(part.r, descriptor(c), descriptor(b));
 #pragma unroll
     for (int k = 1; k < K::n / 16; ++k) {
       const unsigned step = (k / 4 * plane_bytes + k % 4 * 32) / 16;
-      wgmma<E, true>(scores.target.r, descriptor(c + step), descriptor(b + step));
+      wgmma<E, true>(part.r, descriptor(c + step), descriptor(b + step));
     }
     commit_products();
     return {};

@@ -18,6 +18,7 @@ template <class K>
 struct DecayWorker {
   using E = typename K::E;
   static constexpr bool documents = K::features.documents;
+  static constexpr bool factors = K::parts == 1;
   template <class Axis>
   using Vector = LaneVector;
   template <class Axis>
@@ -25,7 +26,7 @@ struct DecayWorker {
   template <class Axis>
   using Ordinals = std::conditional_t<documents, LaneOrdinals, NoOrdinals>;
   struct DecayTable {
-    tma::DecayTable* at;
+    tma::DecayTable<factors>* at;
   };
 
   int lane;
@@ -171,23 +172,26 @@ struct DecayWorker {
     constexpr float largest = std::numeric_limits<float>::max();
     const float log[2] = {fast_log2(delta.r[0]) - cum.r[0], fast_log2(delta.r[1]) - cum.r[1]};
     reinterpret_cast<float2*>(table.at->column_log)[lane] = {log[0], log[1]};
+    if constexpr (factors) {
 #pragma unroll
-    for (int block = 0; block < 3; ++block) {
-      const int edge = 8 * block + 7;
-      const float at_edge = __shfl_sync(~0u, cum.r[1], edge);
-      const int its = of_lane(document, edge);
-      // An undefined step is its document's own affair: a finite factor times a row's zero is zero.
-      const auto factor = [&](int e) {
-        return same(document, e, its) ? fminf(fast_exp2(at_edge + log[e]), largest) : 0.0f;
-      };
-      const float2 factors = {factor(0), factor(1)};
-      if (lane <= edge) reinterpret_cast<float2*>(table.at->column_factor[block])[lane] = factors;
+      for (int block = 0; block < 3; ++block) {
+        const int edge = 8 * block + 7;
+        const float at_edge = __shfl_sync(~0u, cum.r[1], edge);
+        const int its = of_lane(document, edge);
+        // An undefined step is its document's own affair: a finite factor times a row's zero is zero.
+        const auto factor = [&](int e) {
+          return same(document, e, its) ? fminf(fast_exp2(at_edge + log[e]), largest) : 0.0f;
+        };
+        const float2 both = {factor(0), factor(1)};
+        if (lane <= edge) reinterpret_cast<float2*>(table.at->column_factor[block])[lane] = both;
+      }
     }
   }
 
   /// What the other roles read.
-  TILEMAMBA_DEVICE void publish(StageDecays<documents>& stage, const LaneVector& cum, const LaneVector& entry,
-                                const LaneVector& exit, const Ordinals<Q>& document) const {
+  template <class Stage>
+  TILEMAMBA_DEVICE void publish(Stage& stage, const LaneVector& cum, const LaneVector& entry, const LaneVector& exit,
+                                const Ordinals<Q>& document) const {
     reinterpret_cast<float2*>(stage.cum)[lane] = {cum.r[0], cum.r[1]};
     reinterpret_cast<float2*>(stage.entry)[lane] = {entry.r[0], entry.r[1]};
     publish(stage.exit, exit);

@@ -40,8 +40,22 @@ struct HeadFragments {
 
   template <class R, class C, unsigned uses>
   using Shared = typename SharedOf<R, C>::template type<uses>;
+  /// Where a cluster shares a state's columns: the outputs of the block's own tokens; of all tokens what this block's
+  /// columns give, and of its own what these and x give.
+  struct SharedOutputs : Registers<own> {
+    Registers<q / 2> part;
+    Registers<own> within;
+  };
+  using Outputs = std::conditional_t<K::parts == 1, Registers<q / 2>, SharedOutputs>;
+  static TILEMAMBA_DEVICE Registers<q / 2>& part_of(Outputs& y) {
+    if constexpr (K::parts == 1) {
+      return y;
+    } else {
+      return y.part;
+    }
+  }
   template <class R, class C, Part part = Part::full>
-  using Accumulator = Registers<q / 2>;
+  using Accumulator = Outputs;
   template <class R, class C, unsigned use, Part part = Part::full>
   using Operand = typename OperandOf<R, C, use>::type;
   struct NarrowLeaving {
@@ -59,7 +73,8 @@ struct HeadFragments {
   struct DecayTable {};
 
   int lane, warp, worker;
-  int channels;  ///< of the slice; rows beyond are nobody's
+  int channels;           ///< of the slice; rows beyond are nobody's
+  unsigned chunk_parity;  ///< only a cluster looks at it
 
   TILEMAMBA_DEVICE int row() const { return 16 * warp + lane / 4; }
   TILEMAMBA_DEVICE int column() const { return 2 * (lane % 4); }
@@ -178,7 +193,8 @@ struct HeadFragments {
 
   // ---------------------------------------------------------------------------------------------------------------------
   // y
-  TILEMAMBA_DEVICE void weigh(Registers<q / 2>& y, const SharedVector& weights) const {
+  TILEMAMBA_DEVICE void weigh(Outputs& outputs, const SharedVector& weights) const {
+    Registers<q / 2>& y = part_of(outputs);
 #pragma unroll
     for (int t = 0; t < q / 8; ++t) {
       const float2 w = *reinterpret_cast<const float2*>(&weights.at[8 * t + column()]);
@@ -186,24 +202,84 @@ struct HeadFragments {
       y.r[4 * t + 2] = weighed(y.r[4 * t + 2], w.x), y.r[4 * t + 3] = weighed(y.r[4 * t + 3], w.y);
     }
   }
+  /// Of a cluster, y of each token to the block that finishes it. What others give is added when their parts have had
+  /// time to come: see `take`.
+  TILEMAMBA_DEVICE void sum_columns(Outputs& y) const {
+    if constexpr (K::parts > 1) {
+      wait_phase(shared_address(K::taken) + 8 * worker, chunk_parity ^ 1);
+      const int part = K::part();
+#pragma unroll
+      for (int k = 0; k < own; k += 4) {
+        float its[K::parts][4];  // of this block, the next one, ...
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+#pragma unroll
+          for (int to = 0; to < K::parts; ++to) its[to][e] = y.part.r[to * own + k + e];
+#pragma unroll
+          for (int step = 1; step < K::parts; step *= 2) {
+            float turned[K::parts];
+#pragma unroll
+            for (int to = 0; to < K::parts; ++to)
+              turned[to] = part & step ? its[(to + step) % K::parts][e] : its[to][e];
+#pragma unroll
+            for (int to = 0; to < K::parts; ++to) its[to][e] = turned[to];
+          }
+          y.within.r[k + e] = its[0][e];
+        }
+#pragma unroll
+        for (int to = 1; to < K::parts; ++to) {
+          const int there = (part + to) % K::parts;
+          store_there(in_block(place(K::parts - 1 - to) + k * 512, there), its[to],
+                      in_block(shared_address(K::given) + 8 * worker, there));
+        }
+      }
+    }
+  }
+  /// What others gave of a chunk. Always in the same order.
+  TILEMAMBA_DEVICE void take(Registers<own>& y, unsigned parity) const {
+    const unsigned given = shared_address(K::given) + 8 * worker;
+    wait_phase(given, parity);
+    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next chunk's
+#pragma unroll
+    for (int k = 0; k < own; k += 4) {
+#pragma unroll
+      for (int from = 0; from < K::parts - 1; ++from) {
+        const float4 more = load_shared_four(place(from) + k * 512);
+        y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
+      }
+    }
+    __syncwarp();
+    if (lane < K::parts - 1) {
+      arrive_there(in_block(shared_address(K::taken) + 8 * worker, (K::part() + 1 + lane) % K::parts));
+    }
+  }
   /// The gate.
   template <class F>
   TILEMAMBA_DEVICE void map(Registers<own>& y, F f, const tile::Same<HeadTile>& z) const {
     beside(y, z.tile.at, [&](float& y_i, float z_i, int) { y_i = f(y_i, z_i); });
   }
-  /// D came in with the product of x.
+  /// Where the products are done, y + D x of a block's own tokens. In other registers: those that accumulate may not be
+  /// changed while the next chunk's products are under way.
+  TILEMAMBA_DEVICE void collect(Outputs& y, const HeadTile& x) const {
+    if constexpr (K::parts > 1) {
+      const float skip[2] = {skips()[row()], skips()[row() + 8]};
+#pragma unroll
+      for (int k = 0; k < own; ++k) y.r[k] = y.within.r[k];
+      beside(y, x.at + K::first_token() * 128 / 16,
+             [&](float& y_i, float x_i, int below) { y_i += skip[below] * x_i; });
+    }
+  }
+  /// D came in before.
   TILEMAMBA_DEVICE void add_skip(Registers<own>&, const HeadTile&, const kernels::HeadView&, const tile::Slice&) const {
   }
-  /// D of each of the slice's channels, into shared memory: there are no registers for it. Of a cluster, one block adds
-  /// it.
+  /// D of each of the slice's channels, into shared memory: there are no registers for it.
   TILEMAMBA_DEVICE float* skips() const {
     return reinterpret_cast<float*>(shared_memory + K::skips_at) + forgotten(worker) * channels_of_slice;
   }
   TILEMAMBA_DEVICE void find_skips(const kernels::HeadView& D, const tile::Slice& slice) const {
     const int channel = 32 * warp + lane;
     if (channel < channels_of_slice)
-      skips()[channel] =
-          channel < channels && K::part() == 0 ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
+      skips()[channel] = channel < channels ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
     meet(1 + worker, 128);
   }
   TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<own>& y) const {
@@ -236,13 +312,10 @@ struct HeadFragments {
     }
   }
 
-  /// The block has all columns.
-  TILEMAMBA_DEVICE void sum_columns(Registers<q / 2>&) const {}
-
   TILEMAMBA_DEVICE float last(const SharedVector& v) const { return v.at[q - 1]; }
 
-  /// y + D x: the operand's registers lie as the accumulators do. (On the diagonal of the decayed scores it would cost
-  /// nothing, but be rounded with them.)
+  /// y + D x of all tokens: the operand's registers lie as the accumulators do. (On the diagonal of the decayed scores
+  /// it would cost nothing, but be rounded with them.)
   TILEMAMBA_DEVICE void add_skips(Registers<q / 2>& y, const RegisterOperand<q / 16>& x) const {
     const float skip[2] = {skips()[row()], skips()[row() + 8]};
 #pragma unroll
@@ -257,6 +330,10 @@ struct HeadFragments {
   }
 
  private:
+  /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
+  TILEMAMBA_DEVICE unsigned place(int from) const {
+    return shared_address(K::given_at) + (worker * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
+  }
   /// Only where documents meet can there be anything that a weight of zero has to remove.
   TILEMAMBA_DEVICE static float weighed(float v, float weight) {
     if constexpr (documents) return tile::weigh(v, weight);
@@ -318,78 +395,6 @@ struct HeadFragments {
       }
     }
   }
-};
-
-/// Where a cluster shares a state's columns: who finishes the outputs of some tokens of a chunk, when all blocks' parts
-/// of them are there. The warps are those of the head's worker, a chunk later: while the parts were on their way they
-/// had the next chunk's products to issue.
-template <class K>
-struct Finisher : HeadFragments<K> {
-  using Base = HeadFragments<K>;
-  using Base::lane, Base::warp, Base::worker, Base::own;
-  template <class R, class C, Part part = Part::full>
-  using Accumulator = Registers<own>;
-
-  unsigned x_at;    ///< the chunk's tile of x; this block's part waits there, a warp's in the columns it alone has read
-  unsigned parity;  ///< of the chunk
-
-  /// y of each token to the block that finishes it; its own stays here.
-  TILEMAMBA_DEVICE void give(const Registers<q / 2>& y) const {
-    wait_phase(shared_address(K::taken) + 8 * worker, parity ^ 1);
-    const int part = K::part();
-#pragma unroll
-    for (int k = 0; k < own; k += 4) {
-      float its[K::parts][4];  // of this block, the next one, ...
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-#pragma unroll
-        for (int to = 0; to < K::parts; ++to) its[to][e] = y.r[to * own + k + e];
-#pragma unroll
-        for (int step = 1; step < K::parts; step *= 2) {
-          float turned[K::parts];
-#pragma unroll
-          for (int to = 0; to < K::parts; ++to) turned[to] = part & step ? its[(to + step) % K::parts][e] : its[to][e];
-#pragma unroll
-          for (int to = 0; to < K::parts; ++to) its[to][e] = turned[to];
-        }
-      }
-      store_shared_four(kept(k), its[0]);
-#pragma unroll
-      for (int to = 1; to < K::parts; ++to) {
-        const int there = (part + to) % K::parts;
-        store_there(in_block(place(K::parts - 1 - to) + k * 512, there), its[to],
-                    in_block(shared_address(K::given) + 8 * worker, there));
-      }
-    }
-    if constexpr (Base::wide) publish_to_engines();  // the next to write there; else y's put says so
-  }
-  /// Always in the same order.
-  TILEMAMBA_DEVICE void sum_columns(Registers<own>& y) const {
-    const unsigned given = shared_address(K::given) + 8 * worker;
-    wait_phase(given, parity);
-    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next chunk's
-#pragma unroll
-    for (int k = 0; k < own; k += 4) {
-      const float4 v = load_shared_four(kept(k));
-      y.r[k] = v.x, y.r[k + 1] = v.y, y.r[k + 2] = v.z, y.r[k + 3] = v.w;
-#pragma unroll
-      for (int from = 0; from < K::parts - 1; ++from) {
-        const float4 more = load_shared_four(place(from) + k * 512);
-        y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
-      }
-    }
-    __syncwarp();
-    if (lane < K::parts - 1) {
-      arrive_there(in_block(shared_address(K::taken) + 8 * worker, (K::part() + 1 + lane) % K::parts));
-    }
-  }
-
- private:
-  /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
-  TILEMAMBA_DEVICE unsigned place(int from) const {
-    return shared_address(K::given_at) + (worker * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
-  }
-  TILEMAMBA_DEVICE unsigned kept(int k) const { return x_at * 16 + swizzled(k / 4 % 2 * 32 + lane, 2 * warp + k / 8); }
 };
 
 }  // namespace tilemamba::cuda::tma

@@ -12,10 +12,24 @@ template <class K>
 struct ScoreFragments {
   using E = typename K::E;
   static constexpr bool documents = K::features.documents;
+  static constexpr int own_blocks = K::own_tokens / 16;  ///< 16 rows each, that the block decays
   template <class R, class C, unsigned uses>
   using Shared = SharedTile<uses>;
+  /// Where a cluster shares the columns: of all tokens what this block's give, and of the block's own tokens the sums,
+  /// of which a warp has 16 columns.
+  struct SharedScores : Registers<8 * own_blocks> {
+    Registers<q / 2> part;
+  };
+  using Scores = std::conditional_t<K::parts == 1, Registers<q / 2>, SharedScores>;
+  static TILEMAMBA_DEVICE Registers<q / 2>& part_of(Scores& scores) {
+    if constexpr (K::parts == 1) {
+      return scores;
+    } else {
+      return scores.part;
+    }
+  }
   template <class R, class C, Part part = Part::full>
-  using Accumulator = Registers<q / 2>;
+  using Accumulator = Scores;
   template <class R, class C, unsigned use, Part part = Part::full>
   using Operand = SharedOperand;
   template <class Axis>
@@ -25,15 +39,102 @@ struct ScoreFragments {
   template <class Axis>
   using Ordinals = SharedOrdinals;
   struct DecayTable {
-    const StageDecays<documents>* at;
+    const typename K::Decays* at;
   };
 
   int lane, warp;
+  unsigned chunk_parity;  ///< only a cluster looks at it
+
+  /// This block's part of each row's scores, as far as they are causal, to the block that decays them.
+  TILEMAMBA_DEVICE void give(const SharedScores& scores) const {
+    wait_phase(shared_address(K::scores_taken), chunk_parity ^ 1);
+    const unsigned there = warp / own_blocks;
+    const unsigned to = in_block(place(K::part(), warp % own_blocks, 0), there),
+                   barrier = in_block(shared_address(K::scores_given), there);
+#pragma unroll
+    for (int k = 0; k < q / 8; ++k) {
+      if (k / 2 > warp) break;
+      store_there(to + k * 512, scores.part.r + 4 * k, barrier);
+    }
+  }
+  /// Always in the same order.
+  TILEMAMBA_DEVICE void sum_columns(Scores& scores) const {
+    if constexpr (K::parts > 1) {
+      const unsigned given = shared_address(K::scores_given);
+      wait_phase(given, chunk_parity);
+      if (warp == 0 && lane == 0) expect_bytes(given, K::scores_given_bytes());  // the next chunk's
+#pragma unroll
+      for (int block = 0; block < own_blocks; ++block) {
+        if (warp > own_row(block)) continue;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          float* const sum = scores.r + 8 * block + 4 * k;
+#pragma unroll
+          for (int from = 0; from < K::parts; ++from) {
+            const float4 more = load_shared_four(place(from, block, 2 * warp + k));
+            if (from == 0) {
+              sum[0] = more.x, sum[1] = more.y, sum[2] = more.z, sum[3] = more.w;
+            } else {
+              sum[0] += more.x, sum[1] += more.y, sum[2] += more.z, sum[3] += more.w;
+            }
+          }
+        }
+      }
+      __syncwarp();
+      if (lane < K::parts) arrive_there(in_block(shared_address(K::scores_taken), lane));
+    }
+  }
+
+  TILEMAMBA_DEVICE void decay_scores(SharedOperand& out, const Scores& scores, const SharedVector&, const SharedVector&,
+                                     const SharedOrdinals& document, const DecayTable& table, float, const NotGiven&,
+                                     int) const {
+    if constexpr (K::parts == 1) {
+      decay_all(out, scores, document, table);
+    } else {
+      decay_own(out, scores, document, table);
+    }
+  }
+
+ private:
+  /// Among the chunk's blocks of 16 rows.
+  static TILEMAMBA_DEVICE int own_row(int block) { return K::part() * own_blocks + block; }
+  /// This lane's 16 bytes of eight columns of what block `from` of the cluster gives of 16 rows.
+  TILEMAMBA_DEVICE unsigned place(int from, int block, int columns) const {
+    return shared_address(K::scores_at) + ((from * own_blocks + block) * (q / 8) + columns) * 512 + lane * 16;
+  }
+
+  /// 16 columns of the rows that are the block's own.
+  TILEMAMBA_DEVICE void decay_own(SharedOperand& out, const SharedScores& scores, const SharedOrdinals& document,
+                                  const DecayTable& table) const {
+    const auto& decays = *table.at;
+    const int row = lane / 4, column = 16 * warp + 2 * (lane % 4);
+    float2 column_log[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      column_log[k] = *reinterpret_cast<const float2*>(&decays.table.column_log[column + 8 * k]);
+#pragma unroll
+    for (int block = 0; block < own_blocks; ++block) {
+      if (warp > own_row(block)) continue;
+      const int to[2] = {16 * own_row(block) + row, 16 * own_row(block) + row + 8};
+      const float cum[2] = {decays.cum[to[0]], decays.cum[to[1]]};
+      int start[2] = {};
+      if constexpr (documents) start[0] = document.at[to[0]], start[1] = document.at[to[1]];
+      float decayed[8];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const int half = k / 2 % 2, from = column + k / 4 * 8 + k % 2;
+        const float log = cum[half] + (k % 2 == 0 ? column_log[k / 4].x : column_log[k / 4].y);
+        const bool seen = from <= to[half] && from >= start[half];
+        decayed[k] = seen ? scores.r[8 * block + k] * fast_exp2(log) : 0.0f;
+      }
+      stmatrix(out.at * 16 + swizzled(16 * block + lane % 16, 2 * warp + lane / 16), E::pack(decayed[0], decayed[1]),
+               E::pack(decayed[2], decayed[3]), E::pack(decayed[4], decayed[5]), E::pack(decayed[6], decayed[7]));
+    }
+  }
 
   /// The same instructions for every warp: all roles' loops share the multiprocessor's small instruction cache.
-  TILEMAMBA_DEVICE void decay_scores(SharedOperand& out, const Registers<q / 2>& scores, const SharedVector&,
-                                     const SharedVector&, const SharedOrdinals& document, const DecayTable& table,
-                                     float, const NotGiven&, int) const {
+  TILEMAMBA_DEVICE void decay_all(SharedOperand& out, const Registers<q / 2>& scores, const SharedOrdinals& document,
+                                  const DecayTable& table) const {
     const int row = lane / 4, column = 2 * (lane % 4);
     const auto& decays = *table.at;
     const float cum[2] = {decays.cum[16 * warp + row], decays.cum[16 * warp + row + 8]};
@@ -83,7 +184,6 @@ struct ScoreFragments {
     }
   }
 
- private:
   /// The score `k` of the block that the diagonal runs through.
   TILEMAMBA_DEVICE float on_diagonal(const float (&scores)[q / 2], int k) const {
     const float above = warp == 0 ? scores[k] : scores[8 + k], below = warp == 2 ? scores[16 + k] : scores[24 + k];

@@ -87,23 +87,28 @@ struct NotGiven {
   static constexpr bool given = false;
 };
 
-/// What decay_scores reads. The decay from token j to token i of different blocks of 16 is a factor of i and one of j,
-/// both relative to the end of the block before i's and at most 1; within a block it is an exponential of a sum.
+/// What decay_scores reads. The decay from token j to token i is an exponential of a sum; where a block decays all
+/// scores (`factors`), only within blocks of 16 tokens. From one of these to another it is a factor of i and one of j,
+/// both relative to the end of the block before i's and at most 1.
+template <bool factors>
 struct DecayTable {
-  float column_log[q];        ///< log2(delta_j) - cum_j
+  float column_log[q];  ///< log2(delta_j) - cum_j
+};
+template <>
+struct DecayTable<true> : DecayTable<false> {
   float column_factor[3][q];  ///< [b]_j: 2^(cum at the end of block b - cum_j) delta_j; 0 for another document
 };
 
 /// What the decays of one head leave in a stage.
-template <bool documents>
+template <bool documents, bool factors>
 struct StageDecays {
   float cum[q];
   float entry[q];
   uint2 exit[q / 2];
-  DecayTable table;
+  DecayTable<factors> table;
 };
-template <>
-struct StageDecays<true> : StageDecays<false> {
+template <bool factors>
+struct StageDecays<true, factors> : StageDecays<false, factors> {
   int document_start[q];  ///< the first token of this one's document; 0 if that is in an earlier chunk
 };
 

@@ -6,11 +6,11 @@
 /// out; a warpgroup makes the scores of all workers; a warpgroup for each worker has the state and multiplies.
 /// Registers go where the accumulators are.
 ///
-/// A state of more than 128 columns is a cluster's: each of its blocks walks with 128 of them as if there were no
-/// others. Scores, their decay and the products are linear in the columns, so only y must be summed: each block gives
-/// away its part of all tokens but its own 64 / parts, in fp32 through distributed shared memory, and finishes those.
-/// (A block with all columns of one head would read B and C twice as often from L2, which is as near its limit as the
-/// tensor core.)
+/// A state of more than 128 columns is a cluster's: each of its blocks has 128 of them, and of C . B^T and of C . S
+/// only what these give. Both are summed as soon as they are there: each block gives away its parts of all tokens but
+/// its own 64 / parts, in fp32 through distributed shared memory, and decays the scores, multiplies x and finishes the
+/// outputs of those. (A block with all columns of one head would read B and C twice as often from L2, which is as near
+/// its limit as the tensor core.)
 #pragma once
 
 #include "backends/cuda/tma/decays.cuh"
@@ -31,30 +31,34 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr int n = n_;
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (2 + policy_workers);
-  using Decays = StageDecays<features.documents>;
+  using Decays = StageDecays<features.documents, parts == 1>;
 
-  // Shared memory: [C, B of each stage][x][z][decayed scores][given by others][decays][ones][D][barriers][segment]
+  // Shared memory: [C, B of each stage][x][z][decayed scores][y given by others][scores given][decays][ones][D]
+  // [barriers][segment]
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;
   static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
   /// A tile of x comes, becomes y and leaves: that takes longer than two chunks of a small state.
   static constexpr int x_stages = n == 64 ? 4 : 3, z_stages = features.rich ? 2 : 0;
   static constexpr unsigned z_bytes = head_bytes / parts;
+  static constexpr unsigned decayed_tile = own_tokens * 128, decayed_bytes = 2 * policy_workers * decayed_tile;
   static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
+  static constexpr unsigned scores_bytes = (parts > 1 ? parts : 0) * own_tokens * q * 4;     ///< to a block
   static constexpr unsigned other_bytes =
-      (x_stages + 2) * head_bytes + z_stages * z_bytes + policy_workers * given_bytes + 2048;
+      x_stages * head_bytes + z_stages * z_bytes + decayed_bytes + policy_workers * given_bytes + scores_bytes + 2048;
   static constexpr unsigned most_bytes = 227 * 1024;
   static constexpr int fitting_stages = (most_bytes - other_bytes) / (stage_bytes + policy_workers * sizeof(Decays));
   static constexpr int stages = fitting_stages < 6 ? fitting_stages : 6;
   static constexpr unsigned x_at = stages * stage_bytes;
   static constexpr unsigned z_at = x_at + x_stages * head_bytes;
   static constexpr unsigned decayed_at = z_at + z_stages * z_bytes;
-  static constexpr unsigned given_at = decayed_at + 2 * head_bytes;
-  static constexpr unsigned decays_at = given_at + policy_workers * given_bytes;
+  static constexpr unsigned given_at = decayed_at + decayed_bytes;
+  static constexpr unsigned scores_at = given_at + policy_workers * given_bytes;
+  static constexpr unsigned decays_at = scores_at + scores_bytes;
   static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
-  static constexpr int cluster_barriers = parts > 1 ? 2 * policy_workers : 0;
+  static constexpr int cluster_barriers = parts > 1 ? 2 * policy_workers + 2 : 0;
   static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers;
   static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
   static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
@@ -64,9 +68,12 @@ struct WalkKernel : PartOfState<n_, parts_> {
   /// Is the next chunk's state prepared under this one's products?
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
 
+  /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?
+  static constexpr bool finishes_late = parts > 1 && !features.documents;
+
   // Registers of a thread of each role; 512 in all.
   static constexpr int head_registers = Cores::head_registers(n);
-  static constexpr int score_registers = Cores::score_registers(n, features, parts);
+  static constexpr int score_registers = Cores::score_registers(n, features);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
   // Offsets of barriers.
@@ -80,6 +87,13 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr unsigned x_landed = z_full + 8 * z_stages;  ///< of a chunk that must be made clean
   /// Of each worker: what the other blocks gave is there; all of them have taken what was given before.
   static constexpr unsigned given = x_landed + 8, taken = given + 8 * policy_workers;
+  /// The same of scores, whose parts a block gives to itself too.
+  static constexpr unsigned scores_given = taken + 8 * policy_workers, scores_taken = scores_given + 8;
+  /// Of a chunk to this block: 16 rows have 16 columns more than those before.
+  static TILEMAMBA_DEVICE unsigned scores_given_bytes() {
+    constexpr unsigned rows = own_tokens / 16;
+    return parts * (rows * rows * PartOfState<n, parts>::part() + rows * (rows + 1) / 2) * (16 * 16 * 4);
+  }
 
   static TILEMAMBA_DEVICE Decays& decays(int stage, int worker) {
     return reinterpret_cast<Decays*>(shared_memory + decays_at)[stage * policy_workers + worker];
@@ -100,6 +114,9 @@ struct WalkKernel : PartOfState<n_, parts_> {
       init(given, policy_workers, 1);
       init(taken, policy_workers, 4 * (parts - 1));
       for (int worker = 0; worker < policy_workers; ++worker) expect_bytes(memory + given + 8 * worker, given_bytes);
+      init(scores_given, 1, 1);
+      init(scores_taken, 1, 4 * parts);
+      expect_bytes(memory + scores_given, scores_given_bytes());
     }
     Cores::init_barriers(memory + cores_at);
     publish_barriers();
@@ -321,7 +338,7 @@ struct Walk {
   };
   TILEMAMBA_DEVICE void make_scores() const {
     using W = typename K::ScoreWorker;
-    W w{lane, warp % 4};
+    W w{lane, warp % 4, 0};
     const ScoresCall call{};
     const unsigned base = memory / 16;
     const auto multiply = [&](kernels::GroupChunk<W>& group, int stage) {
@@ -329,7 +346,13 @@ struct Walk {
       group.B.at = group.C.at + K::group_bytes / 16;
       return kernels::multiply_scores(w, group);
     };
-    const auto decay = [&](const kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
+    const auto give = [&](kernels::GroupChunk<W>& group, int buffer) {
+      w.chunk_parity = buffer;
+      if constexpr (K::parts > 1) w.give(group.scores);
+    };
+    const auto decay = [&](kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
+      w.chunk_parity = buffer;
+      kernels::sum_scores(w, group);
       for (int worker = 0; worker < policy_workers; ++worker)
         wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
 #pragma unroll
@@ -338,7 +361,7 @@ struct Walk {
         const auto& decays = K::decays(stage, worker);
         if constexpr (features.documents) chunk.decays.document.at = decays.document_start;
         chunk.decays.table.at = &decays;
-        chunk.decayed.at = base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16;
+        chunk.decayed.at = base + (K::decayed_at + (2 * worker + buffer) * K::decayed_tile) / 16;
         kernels::decay_scores(w, call, kernels::HeadRule{}, worker, group, chunk);
       }
       publish_to_engines();
@@ -354,6 +377,7 @@ struct Walk {
     wait_phase(memory + K::full, 0);
     auto first = multiply(even, 0);
     w.wait(first);
+    give(even, 0);
     for (int k = 0; k < chunks; k += 2) {
       const int even_stage = ring.stage;
       ring.advance();
@@ -362,11 +386,13 @@ struct Walk {
       auto odd_product = multiply(odd, odd_stage);
       decay(even, even_stage, 0, (k / 2 & 1) ^ 1);
       w.wait(odd_product);
+      if (k + 1 < chunks) give(odd, 1);
       ring.advance();
       if (k + 2 < chunks) wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
       auto even_product = multiply(even, ring.stage);
       if (k + 1 < chunks) decay(odd, odd_stage, 1, (k / 2 & 1) ^ 1);
       w.wait(even_product);
+      if (k + 2 < chunks) give(even, 0);
     }
   }
 
@@ -418,7 +444,7 @@ struct Walk {
     // Looked up again where it is needed: in between there are no registers for it.
     const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
     const auto real = [&] { return worker < segment.often.real_workers; };
-    W w{lane, warp % 4, worker};
+    W w{lane, warp % 4, worker, 0, 0};
     const auto see_channels = [&] { w.channels = min(channels_of_slice, job.call.head_dim - slice().channel); };
     const HeadCall call = head_call();
     kernels::Carried<W> carried;
@@ -437,9 +463,9 @@ struct Walk {
       chunk.decays.exit.at = decays.exit;
       return chunk;
     };
-    const auto store = [&](auto& finisher, const auto& its_out, int x_stage, int k) {
+    const auto store = [&](int x_stage, int k) {
       if (!features.wide || real())
-        kernels::store_output(finisher, call, features.wide ? tokens(k) : tile::Tokens{}, slice(), its_out);
+        kernels::store_output(w, call, features.wide ? tokens(k) : tile::Tokens{}, slice(), out);
       __syncwarp();
       if (lane == 0) arrive(memory + K::y_full + 8 * x_stage);
     };
@@ -452,21 +478,19 @@ struct Walk {
             (K::z_at + k % 2 * K::z_bytes + (K::parts > 1 ? forgotten(worker) : worker) * K::own_tokens * 128) / 16;
       }
     };
-    const auto finisher_of = [&](int x_stage, int k) {
-      if constexpr (features.wide) see_channels();
-      const int its_worker = forgotten(worker);
-      return Finisher<K>{{forgotten(w.lane), forgotten(w.warp), its_worker, w.channels},
-                         base + (K::x_at + x_stage * K::head_bytes + its_worker * plane_bytes) / 16,
-                         static_cast<unsigned>(k & 1)};
-    };
-    const auto finish_shared = [&](int x_stage, int k) {
-      auto finisher = finisher_of(x_stage, k);
-      kernels::HeadChunk<Finisher<K>> chunk;
-      kernels::Output<Finisher<K>> finished;
+    const auto finish = [&](kernels::HeadChunk<W>& chunk, int k) {
       look_at_z(chunk, k);
-      if constexpr (!features.wide) finished.leaving.at = finisher.x_at;
-      kernels::finish_output(finisher, call, slice(), chunk, finished);
-      store(finisher, finished, x_stage, k);
+      if constexpr (!features.wide) out.leaving.at = chunk.x.at;
+      kernels::finish_output(w, call, slice(), chunk, out);
+    };
+    // Where a cluster shares the columns: the others' parts have had time to come.
+    const auto finish_shared = [&](int x_stage, int k) {
+      w.lane = forgotten(w.lane);
+      if constexpr (features.wide) see_channels();
+      auto chunk = chunk_at(0, x_stage);
+      w.take(out.y, k & 1);
+      finish(chunk, k);
+      store(x_stage, k);
     };
     Ring<K::stages> ring;
     Ring<K::x_stages> x_ring;
@@ -485,7 +509,7 @@ struct Walk {
       group.C.at = base + stage * (K::stage_bytes / 16);
       group.B.at = group.C.at + K::group_bytes / 16;
       auto chunk = chunk_at(stage, x_stage);
-      chunk.decayed = {base + (K::decayed_at + (2 * worker + buffer) * plane_bytes) / 16,
+      chunk.decayed = {base + (K::decayed_at + (2 * worker + buffer) * K::decayed_tile) / 16,
                        memory + K::decayed_full + 8 * (2 * worker + buffer), static_cast<unsigned>(k / 2 & 1)};
       const auto prepare_next = [&] {
         last_x_stage = x_ring.stage;
@@ -501,17 +525,15 @@ struct Walk {
         w.fetch(next.x);
         kernels::prepare_state(w, next.decays, next.x, carried);
       };
+      w.chunk_parity = buffer;
       kernels::step_fused(
           w, call, group, chunk, carried, out,
           [&] {
-            if (!features.wide && K::parts == 1 && k > 0) store(w, out, last_x_stage, k - 1);
+            if (!features.wide && K::parts == 1 && k > 0) store(last_x_stage, k - 1);
+            if (K::finishes_late && k > 0) finish_shared(x_ring.previous(), k - 1);
             if constexpr (features.documents || K::E::dtype == DType::f16 || K::parts > 1) w.lane = forgotten(w.lane);
           },
           [&] {
-            if constexpr (K::parts > 1) {
-              if (k > 0) finish_shared(x_ring.previous(), k - 1);
-              w.lane = forgotten(w.lane);
-            }
             if constexpr (features.rich) {
               w.lane = forgotten(w.lane);
               if constexpr (K::parts > 1 && features.wide) see_channels();
@@ -519,28 +541,20 @@ struct Walk {
             }
             if constexpr (K::prepares_early) prepare_next();
           });
-      w.collect(out.y);
+      w.collect(out.y, chunk.x);
       __syncwarp();
       if (lane == 0) {
         arrive(memory + K::empty + 8 * stage);
         arrive(memory + K::decayed_empty + 8 * (2 * worker + buffer));
       }
-      if constexpr (K::parts > 1) {
-        finisher_of(x_stage, k).give(out.y);
-      } else {
-        look_at_z(chunk, k);
-        if constexpr (!features.wide) out.leaving.at = chunk.x.at;
-        kernels::finish_output(w, call, slice(), chunk, out);
-      }
+      if constexpr (K::parts == 1) finish(chunk, k);
+      if constexpr (K::parts > 1 && !K::finishes_late) finish_shared(x_stage, k);
       if constexpr (!K::prepares_early) prepare_next();
-      if constexpr (features.wide && K::parts == 1) store(w, out, last_x_stage, k);
+      if constexpr (features.wide && K::parts == 1) store(last_x_stage, k);
     }
     if (chunks > 0) {
-      if constexpr (K::parts > 1) {
-        finish_shared(x_ring.previous(), chunks - 1);
-      } else if constexpr (!features.wide) {
-        store(w, out, last_x_stage, chunks - 1);
-      }
+      if constexpr (K::finishes_late) finish_shared(x_ring.previous(), chunks - 1);
+      if constexpr (!features.wide && K::parts == 1) store(last_x_stage, chunks - 1);
     }
     see_channels();
     if (real() && segment.is_last()) kernels::finish_state(w, call, segment.sequence, slice(), carried);
@@ -562,7 +576,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
     }
   }
   // Above the diagonal the decayed scores stay zero.
-  for (unsigned k = threadIdx.x * 16; k < 2 * K::head_bytes; k += K::threads * 16) {
+  for (unsigned k = threadIdx.x * 16; k < K::decayed_bytes; k += K::threads * 16) {
     *reinterpret_cast<uint4*>(shared_memory + K::decayed_at + k) = {};
   }
   if (threadIdx.x < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[threadIdx.x] = 1.0f;
