@@ -456,7 +456,9 @@ __global__ void __launch_bounds__(W::threads + decay_threads, 2)
     commit_copies();
   };
   const bool has_decays = w.warp >= W::warps;
-  const auto my_turn = [&](std::int64_t c) { return c < sequence.units && w.warp == W::warps + static_cast<int>(c) % 2; };
+  const auto my_turn = [&](std::int64_t c) {
+    return c < sequence.units && w.warp == W::warps + static_cast<int>(c) % 2;
+  };
   typename W::Steps steps{{}, call.dt.dtype};
   const auto decays_of = [&](int stage) {
     GroupChunk<W> group;
@@ -518,11 +520,11 @@ __global__ void __launch_bounds__(W::threads + decay_threads, 2)
   if (!has_decays && (W::plain || sequence.units == 0)) finish_state(w, call, sequence, slice, carried);
 }
 
-// ------------------------------------------------------------------------------------------------ outputs of the staged
-// schedule
+// ------------------------------------------------------------------------------------------------ outputs of the
+// staged schedule
 
-/// Shared memory: [a ring of C, B and the state, some columns at a time; then decayed scores, outputs that are wide, z][x, then
-/// outputs][decays][D]
+/// Shared memory: [a ring of C, B and the state, some columns at a time; then decayed scores, outputs that are wide,
+/// z][x, then outputs][decays][D]
 template <class W>
 struct OutLayout {
   using S = Sizes<W>;
@@ -532,7 +534,7 @@ struct OutLayout {
   static constexpr unsigned z_bytes = W::most_workers * S::head;
   static constexpr unsigned wide = W::Element::size == 2 ? whole_lines(S::wide_leaving) : 0;
   static constexpr unsigned z = W::most_workers * (S::decayed > wide ? S::decayed : wide);
-  static constexpr unsigned x = z + z_bytes > stages * stage ? z + z_bytes : stages * stage;
+  static constexpr unsigned x = z + z_bytes > stages* stage ? z + z_bytes : stages* stage;
   static constexpr unsigned decays = x + W::most_workers * S::head;
   static constexpr unsigned skip = decays + W::most_workers * whole_lines(S::decays);
   static constexpr unsigned bytes = skip + whole_lines(W::most_workers * W::skip_bytes);

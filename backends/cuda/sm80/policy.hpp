@@ -17,12 +17,12 @@ namespace tilemamba::cuda::sm80 {
 
 /// The tiles of a kernel. A block has workers * channels / 16 * parts warps.
 struct Tiling {
-  int chunk;       ///< Q
-  int channels;    ///< of a head that a worker holds
-  int state;       ///< columns of the state that a warp holds: 64 registers for 128
-  int parts;       ///< warps that share the columns of the same channels
-  int workers;     ///< slices of heads in a block, which share C.B^T
-  int blocks = 1;  ///< of a multiprocessor that registers are kept for (the walk)
+  int chunk;             ///< Q
+  int channels;          ///< of a head that a worker holds
+  int state;             ///< columns of the state that a warp holds: 64 registers for 128
+  int parts;             ///< warps that share the columns of the same channels
+  int workers;           ///< slices of heads in a block, which share C.B^T
+  int blocks = 1;        ///< of a multiprocessor that registers are kept for (the walk)
   bool in_turn = false;  ///< any number of columns, these many after these many
 
   [[nodiscard]] constexpr int columns() const { return state * parts; }

@@ -588,9 +588,11 @@ struct Worker : Features<plain_> {
       out.r[j][half * 2 + 1] = v.y;
     });
   }
-  /// States of the workspace lie in blocks of 16 x 16, each as its warp's lanes hold it: 16 bytes of every lane, then the
-  /// next. Where they are not made of whole blocks they lie as any other.
-  static TILEMAMBA_DEVICE bool in_blocks(const tile::StateView& view) { return view.channel_stride == stride_of_blocks; }
+  /// States of the workspace lie in blocks of 16 x 16, each as its warp's lanes hold it: 16 bytes of every lane, then
+  /// the next. Where they are not made of whole blocks they lie as any other.
+  static TILEMAMBA_DEVICE bool in_blocks(const tile::StateView& view) {
+    return view.channel_stride == stride_of_blocks;
+  }
   template <int size>
   union Block {
     uint4 words[size / 2];
