@@ -601,7 +601,7 @@ __global__ void __launch_bounds__(W::threads, 1)
   w.clear(out.y);
 #pragma unroll 1
   for (int turn = 0; turn < turns; ++turn) {
-    forget_addresses(w);
+    forget(w.lane);
     wait_copies<0>();
     __syncthreads();
     load(turn + 1, (turn + 1) % Layout::stages);
@@ -634,13 +634,9 @@ __global__ void __launch_bounds__(W::threads, 1)
   finish_output(w, call, slice, chunk, out);
   __syncthreads();
   if (!real) return;
-  if constexpr (W::plain) {
-    store_output(w, call, tokens, slice, out);
-  } else {
-    int here = static_cast<int>(blockIdx.x);  // the tokens are found again: in between there are no registers for them
-    forget(here);
-    store_output(w, call, tokens_of(here / heads.count), slice, out);
-  }
+  int here = static_cast<int>(blockIdx.x);  // the tokens are found again: in between there are no registers for them
+  forget(here);
+  store_output(w, call, tokens_of(here / heads.count), slice, out);
 }
 
 }  // namespace tilemamba::cuda::sm80
