@@ -48,8 +48,8 @@ class Sm80Executable : public Executable {
     const auto most =
         static_cast<int>(machine().devices[static_cast<std::size_t>(problem_.device.index)].most_shared_memory);
     for (const Kernel& kernel :
-         {kernels_.sum_segments, kernels_.fused, kernels_.plain_sum_segments, kernels_.plain_fused, kernels_.cumsum,
-          kernels_.pass_state, kernels_.compute_out, tabulate_kernel()}) {
+         {kernels_.any.states, kernels_.any.outputs, kernels_.plain.states, kernels_.plain.outputs,
+          kernels_.tf32.states, kernels_.tf32.outputs, tabulate_kernel()}) {
       if (kernel.function == nullptr) continue;
       cudaFuncAttributes attributes{};
       cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
@@ -71,7 +71,10 @@ class Sm80Executable : public Executable {
     PlainCall plain_call;
     kernels::Call& call = plain_call;
     call = kernels::lower(arguments, problem_, arrangement_, workspace);
-    const bool plain = kernels_.plain_fused.function != nullptr && is_plain(call);
+    if (problem_.head_dim % 16 == 0 && problem_.state % 16 == 0) call.entry_states.channel_stride = stride_of_blocks;
+    const bool tf32 = problem_.options.allow_tf32 && call.x.dtype == DType::f32;
+    const bool plain = kernels_.plain.outputs.function != nullptr && is_plain(call);
+    const Kernels::Two& kernels = tf32 ? kernels_.tf32 : plain ? kernels_.plain : kernels_.any;
     const auto launch = [&](const Kernel& kernel, std::int64_t blocks, auto... arguments_of_kernel) {
       if (blocks == 0 || error != cudaSuccess) return;
       void* list[] = {&plain_call, &arguments_of_kernel...};
@@ -83,16 +86,11 @@ class Sm80Executable : public Executable {
     const kernels::HeadBlocks out = head_blocks(call, policy_.out), state = head_blocks(call, policy_.state);
     const int column_blocks = static_cast<int>(kernels::divide_up<std::int64_t>(problem_.state, policy_.state.state));
     if (sequences.cu_seqlens != nullptr) launch(tabulate_kernel(), 1);
-    if (policy_.schedule == Schedule::fused) {
-      if (sequences.slots > 0)
-        launch(plain ? kernels_.plain_sum_segments : kernels_.sum_segments,
-               sequences.most_units() * state.slices() * column_blocks, state, column_blocks);
-      launch(plain ? kernels_.plain_fused : kernels_.fused, sequences.most_units() * out.count, out);
-    } else {
-      launch(kernels_.cumsum, kernels::divide_up<std::int64_t>(sequences.most_units() * call.heads, 4));
-      launch(kernels_.pass_state, sequences.count * state.slices() * column_blocks, state, column_blocks);
-      launch(kernels_.compute_out, sequences.most_units() * out.count, out);
-    }
+    const std::int64_t walks = policy_.schedule == Schedule::staged ? sequences.count  // by each its whole sequence
+                               : sequences.slots > 0                ? sequences.most_units()
+                                                                    : 0;
+    launch(kernels.states, walks * state.slices() * column_blocks, state, column_blocks);
+    launch(kernels.outputs, sequences.most_units() * out.count, out);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};

@@ -44,6 +44,7 @@ TILEMAMBA_DEVICE void forget(int& value) { asm volatile("" : "+r"(value)); }
 template <class W>
 TILEMAMBA_DEVICE void forget_addresses(W& w) {
   if constexpr (!W::roomy) forget(w.lane);
+  if constexpr (W::blocks_at_once > 2) forget(w.warp);
 }
 TILEMAMBA_DEVICE void forget(std::int64_t& value) { asm volatile("" : "+l"(value)); }
 
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(W::threads, W::blocks_at_once)
   const auto my_turn = [&](int c) {
     return c < end && w.head_warp() == first_in_turn + (c - begin) % (W::head_warps - first_in_turn);
   };
-  typename W::Steps steps{};
+  typename W::Steps steps{{}, call.dt.dtype};
   const auto sum_decays = [&](int slot, const Tokens& tokens) {
     HeadChunk<W> chunk = Layout::chunk(w, 0, slot, w.worker());
     chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens, slice.head, chunk.decays);
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(W::threads, W::blocks_at_once)
   w.top = Layout::leaving_of(w, w.worker());
   Output<W> out(w);
   const auto store = [&](const Tokens& tokens) {
-    if constexpr (W::plain) {
+    if constexpr (W::plain && W::blocks_at_once < 3) {
       if (tokens.count > 0) w.put(y_stream, call.y, tokens.count, out.leaving);
     } else {
       store_output(w, call, tokens, slice, out);
@@ -236,46 +237,65 @@ __global__ void __launch_bounds__(W::threads, W::blocks_at_once)
     forget_addresses(w);
     w.top = stage * Layout::stage;
     GroupChunk<W> group(w);
-    auto scores = multiply_scores(w, group);
-    w.wait(scores);
-    sum_scores(w, group);
+    const HeadChunk<W> chunk = Layout::chunk(w, stage, slot, w.worker());
+    if constexpr (W::parts == 1) {  // multiply_scores and multiply_state as one product of C
+      w.operand(carried.S_in, carried.S);
+      w.clear(group.scores);
+      w.clear(out.y);
+      auto both = w.mma_ABt(tile::add(group.scores), tile::add(out.y), group.C, group.B, carried.S_in);
+      w.wait(both);
+    } else {
+      auto scores = multiply_scores(w, group);
+      w.wait(scores);
+      sum_scores(w, group);
+    }
 #pragma unroll
     for (int worker = 0; worker < W::most_workers; ++worker) {
-      HeadChunk<W> chunk = Layout::chunk(w, stage, slot, worker);
-      decay_scores(w, call, rule, slice.head, group, chunk);
+      HeadChunk<W> other = Layout::chunk(w, stage, slot, worker);
+      decay_scores(w, call, rule, slice.head, group, other);
     }
     __syncthreads();  // decayed(c): the other stage is free, and the last outputs are complete
     forget_addresses(w);
     if (W::parts > 1) forget(w.warp);
     if (c + 1 < end) load(stage ^ 1, tokens_of(c + 1));
     commit_copies();
-    const HeadChunk<W> chunk = Layout::chunk(w, stage, slot, w.worker());
     slot = following(slot);
     const auto decays_to_come = [&] {
       if (my_turn(c + 1)) weigh_decays(slot);
       if (my_turn(c + 2)) sum_decays(following(slot), tokens_of(c + 2));
       if (my_turn(c + 3)) w.get(steps, call.dt, tokens_of(c + 3), slice.head);
     };
+    const auto under_first = [&] {
+      if (real) store(tokens_of(c - 1));
+      if (!some_without_rows) decays_to_come();
+    };
+    const auto under_last = [&] {
+      if (real && !W::plain) put_states(w, call, unit, tokens_of(c), slice, c + 1 == end && leaves, carried);
+      if (some_without_rows) decays_to_come();
+      wait_copies<0>();
+      __syncthreads();  // landed(c + 1)
+      forget_addresses(w);
+    };
     prepare_state(w, chunk.decays, chunk.x, carried);
-    step_fused(
-        w, call, group, chunk, carried, out,
-        [&] {
-          if (real) store(tokens_of(c - 1));
-          if (!some_without_rows) decays_to_come();
-        },
-        [&] {
-          if (real && !W::plain) put_states(w, call, unit, tokens_of(c), slice, c + 1 == end && leaves, carried);
-          if (some_without_rows) decays_to_come();
-          wait_copies<0>();
-          __syncthreads();  // landed(c + 1)
-          forget_addresses(w);
-        });
+    if constexpr (W::parts == 1) {
+      auto advance = advance_state(w, group, carried);
+      under_first();
+      auto within = multiply_decayed(w, call, chunk, out);
+      w.wait(advance, within);
+      under_last();
+    } else {
+      step_fused(w, call, group, chunk, carried, out, under_first, under_last);
+    }
     finish_output(w, call, slice, chunk, out);
     stage ^= 1;
   }
   __syncthreads();
   if (real) store(tokens_of(end - 1));
-  if (W::plain && real && leaves) finish_state(w, call, call.sequences.of_unit(unit), slice, carried);
+  if (W::plain && real && leaves) {
+    int here = static_cast<int>(blockIdx.x);  // found again: in between there are no registers for it
+    forget(here);
+    finish_state(w, call, call.sequences.of_unit(here / heads.count), slice, carried);
+  }
 }
 
 // --------------------------------------------------------------------------------------------------------- kernels of
@@ -352,7 +372,7 @@ __global__ void __launch_bounds__(W::threads, W::n <= 64 && W::Element::size == 
   // A warp in turn has the decays of a chunk: it asks for the steps, sums them when the chunk's tiles are asked for,
   // and weighs when they are about to be used. So three warps do a third of it each between two barriers.
   const auto my_turn = [&](std::int64_t k) { return k < end && w.warp == static_cast<int>(k) % W::warps; };
-  typename W::Steps steps{};
+  typename W::Steps steps{{}, call.dt.dtype};
   const auto decays_of = [&](int stage) {
     GroupChunk<W> group;
     HeadChunk<W> chunk;
@@ -403,9 +423,12 @@ __global__ void __launch_bounds__(W::threads, W::n <= 64 && W::Element::size == 
     finish_segment_decay(w, call, sequence.first_slot + index, slice.head, segment.after);
 }
 
+/// Threads that only have decays where the state is passed from chunk to chunk: two warps in turn.
+inline constexpr int decay_threads = 64;
+
 /// The state at each chunk's start, chunk after chunk. Job: a sequence.
 template <class W>
-__global__ void __launch_bounds__(W::threads, 2)
+__global__ void __launch_bounds__(W::threads + decay_threads, 2)
     pass_state(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads, int column_blocks) {
   using Layout = StateLayout<W>;
   const StateBlock block(heads, column_blocks);
@@ -417,97 +440,115 @@ __global__ void __launch_bounds__(W::threads, 2)
   W w = make_worker<W>(call);
   w.first_column = block.columns * W::n;
   w.active = slice.channel + w.channel() < call.head_dim;
+  const auto tokens_of = [&](std::int64_t c) {
+    if constexpr (!W::plain) return cut.tokens(sequence, c);
+    const std::int64_t position = c * W::q;  // no chunk but the last is short
+    return Tokens{sequence.batch, sequence.first + position,
+                  static_cast<int>(kernels::least<std::int64_t>(W::q, sequence.length - position)), c == 0};
+  };
   const auto load = [&](std::int64_t c, int stage) {
     if (c < sequence.units) {
       GroupChunk<W> group;
       HeadChunk<W> chunk;
       Layout::place(w, stage, group, chunk);
-      const Tokens tokens = cut.tokens(sequence, c);
-      w.get(group.B, call.B, tokens, slice);
-      w.get(chunk.x, call.x, tokens, slice);
+      w.get(group.B, call.B, tokens_of(c), slice);
+      w.get(chunk.x, call.x, tokens_of(c), slice);
     }
     commit_copies();
   };
-  const auto decays = [&](std::int64_t c, int stage) {  // a warp in turn, a chunk ahead
-    if (c >= sequence.units || w.warp != static_cast<int>(c) % W::warps) return;
+  const bool has_decays = w.warp >= W::warps;
+  const auto my_turn = [&](std::int64_t c) {
+    return c < sequence.units && w.warp == W::warps + static_cast<int>(c) % 2;
+  };
+  typename W::Steps steps{{}, call.dt.dtype};
+  const auto decays_of = [&](int stage) {
     GroupChunk<W> group;
     HeadChunk<W> chunk;
     Layout::place(w, stage, group, chunk);
-    w.get(chunk.decays.cum, call.cum, sequence.first_unit + c, slice.head);
-    w.get(chunk.decays.delta, call.delta, sequence.first_unit + c, slice.head);
-    w.scan_changes(chunk.decays.document, call.seq_idx, cut.tokens(sequence, c));
-    entry_decays(w, chunk.decays);
-    exit_weights(w, rule, 0.0f, chunk.decays);
+    return chunk.decays;
+  };
+  const auto sum_decays = [&](std::int64_t c, int stage) {
+    Decays<W> decays = decays_of(stage);
+    chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens_of(c), slice.head, decays);
+    entry_decays(w, decays);
+  };
+  const auto weigh_decays = [&](int stage) {
+    Decays<W> decays = decays_of(stage);
+    exit_weights(w, rule, 0.0f, decays);
   };
   const auto following = [](int stage) { return stage + 1 == Layout::stages ? 0 : stage + 1; };
 
   Carried<W> carried(w);
-  load(0, 0);
-  load(1, 1);
-  decays(0, 0);
-  begin_state(w, call, sequence, slice, carried);
+  if (has_decays) {
+#pragma unroll 1
+    for (int c = 0; c < 3; ++c) {
+      if (!my_turn(c)) continue;
+      w.get(steps, call.dt, tokens_of(c), slice.head);
+      if (c < 2) sum_decays(c, c);
+      if (c == 0) weigh_decays(0);
+    }
+  } else {
+    load(0, 0);
+    load(1, 1);
+    begin_state(w, call, sequence, slice, carried);
+  }
   int stage = 0;
 #pragma unroll 1
   for (std::int64_t c = 0; c < sequence.units; ++c) {
     forget(w.lane);
     wait_copies<1>();
     __syncthreads();
-    load(c + 2, following(following(stage)));
+    const int here = stage;
+    stage = following(stage);
+    if (has_decays) {
+      if (my_turn(c + 1)) weigh_decays(stage);
+      if (my_turn(c + 2)) sum_decays(c + 2, following(stage));
+      if (my_turn(c + 3)) w.get(steps, call.dt, tokens_of(c + 3), slice.head);
+      continue;
+    }
+    load(c + 2, following(stage));
     GroupChunk<W> group;
     HeadChunk<W> chunk;
-    Layout::place(w, stage, group, chunk);
-    w.put(call.entry_states, std::int64_t{0}, sequence.first_unit + c, slice, carried.S);
-    forget(w.lane);
+    Layout::place(w, here, group, chunk);
     prepare_state(w, chunk.decays, chunk.x, carried);
+    w.put(call.entry_states, sequence.first_unit + c, slice, carried.S_in);
+    forget(w.lane);
     auto advance = advance_state(w, group, carried);
-    stage = following(stage);
-    decays(c + 1, stage);
     w.wait(advance);
-    put_states(w, call, sequence.first_unit + c, cut.tokens(sequence, c), slice, c + 1 == sequence.units, carried);
+    if constexpr (!W::plain)
+      put_states(w, call, sequence.first_unit + c, tokens_of(c), slice, c + 1 == sequence.units, carried);
   }
-  if (sequence.units == 0) finish_state(w, call, sequence, slice, carried);
+  if (!has_decays && (W::plain || sequence.units == 0)) finish_state(w, call, sequence, slice, carried);
 }
 
-// ---------------------------------------------------------------------------------------------------- the other staged
-// kernels
+// ------------------------------------------------------------------------------------------------ outputs of the
+// staged schedule
 
-/// chunk_cumsum of every chunk and head. Warp: (unit, head).
-template <class W>
-__global__ void __launch_bounds__(128) cumsum(const __grid_constant__ CallOf<W> call) {
-  W w = make_worker<W>(call);
-  w.top = w.warp * Sizes<W>::decays;
-  Decays<W> decays(w);
-  const std::int64_t job = static_cast<std::int64_t>(blockIdx.x) * 4 + w.warp;
-  const std::int64_t unit = job / call.heads;
-  const int head = static_cast<int>(job % call.heads);
-  if (unit >= call.sequences.units()) return;
-  const Sequence sequence = call.sequences.of_unit(unit);
-  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
-  chunk_cumsum(w, call, head_rule(call, head), tokens, head, decays);
-  w.put(call.cum, unit, head, decays.cum);
-  w.put(call.delta, unit, head, decays.delta);
-}
-
-/// Shared memory: [C][B][x][decays][decayed scores][parts of sums][D][leaving][z]
+/// Shared memory: [a ring of C, B and the state, some columns at a time; then decayed scores, outputs that are wide,
+/// z][x, then outputs][decays][D]
 template <class W>
 struct OutLayout {
   using S = Sizes<W>;
-  static constexpr unsigned decays = 2 * S::group + W::most_workers * S::head;
-  static constexpr unsigned decayed = decays + W::most_workers * whole_lines(S::decays);
-  static constexpr unsigned exchange = decayed + W::most_workers * S::decayed;
-  static constexpr unsigned skip = exchange + W::exchange_bytes;
-  static constexpr unsigned leaving = skip + whole_lines(W::most_workers * W::skip_bytes);
-  static constexpr unsigned narrow_bytes = leaving + W::most_workers * S::leaving;
-  static constexpr unsigned wide_bytes = leaving + W::most_workers * whole_lines(S::wide_leaving);
-  static constexpr unsigned gate_bytes = W::most_workers * S::head;
+  static_assert(W::parts == 1);
+  static constexpr int stages = 2;
+  static constexpr unsigned state = 2 * S::group, stage = state + W::blocks_bytes;
+  static constexpr unsigned z_bytes = W::most_workers * S::head;
+  static constexpr unsigned wide = W::Element::size == 2 ? whole_lines(S::wide_leaving) : 0;
+  static constexpr unsigned z = W::most_workers * (S::decayed > wide ? S::decayed : wide);
+  static constexpr unsigned x = z + z_bytes > stages* stage ? z + z_bytes : stages* stage;
+  static constexpr unsigned decays = x + W::most_workers * S::head;
+  static constexpr unsigned skip = decays + W::most_workers * whole_lines(S::decays);
+  static constexpr unsigned bytes = skip + whole_lines(W::most_workers * W::skip_bytes);
+  static constexpr unsigned narrow_bytes = bytes, wide_bytes = bytes, gate_bytes = 0;
 
   static TILEMAMBA_DEVICE HeadChunk<W> chunk(W& w, int worker) {
-    return head_chunk(w, 2 * S::group + worker * S::head, decays + worker * whole_lines(S::decays),
-                      decayed + worker * S::decayed, (w.wide ? wide_bytes : narrow_bytes) + worker * S::head);
+    return head_chunk(w, x + worker * S::head, decays + worker * whole_lines(S::decays), worker * S::decayed,
+                      z + worker * S::head);
   }
 };
 
-/// The outputs of a chunk. Block: (unit, block of heads).
+/// The outputs of a chunk. The columns of C, B and the state come in turn; multiply_scores and multiply_state are one
+/// product of C, summed over them. Block: (unit, block of heads).
 template <class W>
 __global__ void __launch_bounds__(W::threads, 1)
     compute_out(const __grid_constant__ CallOf<W> call, const __grid_constant__ HeadBlocks heads) {
@@ -515,11 +556,13 @@ __global__ void __launch_bounds__(W::threads, 1)
   const std::int64_t unit = blockIdx.x / heads.count;
   const int head_block = static_cast<int>(blockIdx.x % heads.count);
   if (unit >= call.sequences.units()) return;
-  const Sequence sequence = call.sequences.of_unit(unit);
-  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
+  const auto tokens_of = [&](std::int64_t unit) {
+    const Sequence sequence = call.sequences.of_unit(unit);
+    return call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
+  };
+  const Tokens tokens = tokens_of(unit);
 
   W w = make_worker<W>(call);
-  w.exchange = Layout::exchange;
   w.skip = Layout::skip + w.worker() * W::skip_bytes;
   const int size = heads.size(head_block);
   const bool real = w.worker() < size;
@@ -529,40 +572,72 @@ __global__ void __launch_bounds__(W::threads, 1)
 
   GroupChunk<W> group(w);
   HeadChunk<W> chunk = Layout::chunk(w, w.worker());
-  w.get(group.C, call.C, tokens, slice);
-  w.get(group.B, call.B, tokens, slice);
+  const int turns = kernels::divide_up(call.C.width, W::n);
+  const auto place = [&](int stage) {
+    w.top = stage * Layout::stage;
+    group.C = decltype(group.C)(w);
+    group.B = decltype(group.B)(w);
+  };
+  const auto load = [&](int turn, int stage) {
+    if (turn < turns) {
+      place(stage);
+      w.first_column = turn * W::n;
+      w.get(group.C, call.C, tokens, slice);
+      w.get(group.B, call.B, tokens, slice);
+      w.fetch(w.top, call.entry_states, unit, slice);
+    }
+    commit_copies();
+  };
+
   w.get(chunk.x, call.x, tokens, slice);
+  load(0, 0);
+  // A warp for each head has its decays, later: its steps are on their way.
+  typename W::Steps steps{{}, call.dt.dtype};
+  const bool has_decays = w.head_warp() == 0;
+  if (has_decays) w.get(steps, call.dt, tokens, slice.head);
+  w.load_skip(call.D, slice);
+  w.top = w.wide ? w.worker() * Layout::wide : chunk.x.base;
+  Output<W> out(w);
+  w.clear(group.scores);
+  w.clear(out.y);
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn) {
+    forget(w.lane);
+    wait_copies<0>();
+    __syncthreads();
+    load(turn + 1, (turn + 1) % Layout::stages);
+    place(turn % Layout::stages);
+    kernels::StateOperand<W> S_in(w);
+    w.get(S_in, w.top);
+    auto both = w.mma_ABt(tile::add(group.scores), tile::add(out.y), group.C, group.B, S_in);
+    w.wait(both);
+    if (turn == 0 && has_decays) {
+      chunk_cumsum(w, StepsCall<W>{steps, call.seq_idx}, rule, tokens, slice.head, chunk.decays);
+      entry_decays(w, chunk.decays);
+      tabulate_decays(w, rule, chunk.decays);
+    }
+  }
+  __syncthreads();  // C and B have been read
+  forget(w.lane);
   if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
   commit_copies();
-  if (w.head_warp() == 0) {
-    w.get(chunk.decays.cum, call.cum, unit, slice.head);
-    w.get(chunk.decays.delta, call.delta, unit, slice.head);
-    w.scan_changes(chunk.decays.document, call.seq_idx, tokens);
-    entry_decays(w, chunk.decays);
-    tabulate_decays(w, rule, chunk.decays);
-  }
-  w.load_skip(call.D, slice);
-  kernels::StateOperand<W> S_in(w);
-  w.get(S_in, call.entry_states, std::int64_t{0}, unit, slice);
-  wait_copies<0>();
-  __syncthreads();
-  forget(w.lane);
-  auto scores = multiply_scores(w, group);
-  w.wait(scores);
-  sum_scores(w, group);
-#pragma unroll
+#pragma unroll 1
   for (int worker = 0; worker < W::most_workers; ++worker) {
     HeadChunk<W> other = Layout::chunk(w, worker);
     decay_scores(w, call, rule, slice.head, group, other);
   }
-  __syncthreads();  // the decayed scores are there, and their parts are read: those of y's sums come where they were
+  wait_copies<0>();
+  __syncthreads();
   forget(w.lane);
-  w.top = Layout::leaving + w.worker() * (w.wide ? whole_lines(Sizes<W>::wide_leaving) : Sizes<W>::leaving);
-  Output<W> out(w);
-  kernels::compute_out(w, call, group, chunk, S_in, out);
+  auto within = multiply_decayed(w, call, chunk, out);
+  w.wait(within);
+  if constexpr (!W::plain) __syncthreads();  // outputs that are wide lie where decayed scores were
   finish_output(w, call, slice, chunk, out);
   __syncthreads();
-  if (real) store_output(w, call, tokens, slice, out);
+  if (!real) return;
+  int here = static_cast<int>(blockIdx.x);  // the tokens are found again: in between there are no registers for them
+  forget(here);
+  store_output(w, call, tokens_of(here / heads.count), slice, out);
 }
 
 }  // namespace tilemamba::cuda::sm80

@@ -8,6 +8,7 @@
 
 #include "backends/cuda/sm80/driver.cuh"
 #include "backends/cuda/sm80/kernels.hpp"
+#include "backends/cuda/sm80/tf32.cuh"
 
 namespace tilemamba::cuda::sm80 {
 
@@ -22,34 +23,34 @@ constexpr bool says(const SharedMemory& bytes, unsigned others) {
   return bytes == SharedMemory{Layout::narrow_bytes, Layout::wide_bytes, Layout::gate_bytes} && others <= bytes.narrow;
 }
 
+template <class E, std::size_t index, bool plain>
+Kernels::Two make_two() {
+  constexpr Policy policy = policies[index];
+  using Out = Worker<E, policy.out, plain>;
+  using State = Worker<E, policy.state, plain>;
+  constexpr unsigned ring = StateLayout<State>::bytes;
+  Kernels::Two two{{nullptr, State::threads, {ring, ring, 0}}, {nullptr, Out::threads, policy.shared_memory}};
+  if constexpr (policy.schedule == Schedule::fused) {
+    static_assert(says<FusedLayout<Out>>(policy.shared_memory, ring));
+    two.states.function = address(sum_segments<State>);
+    two.outputs.function = address(fused<Out>);
+  } else {
+    static_assert(says<OutLayout<Out>>(policy.shared_memory, ring));
+    two.states.function = address(pass_state<State>);
+    two.states.threads += decay_threads;
+    two.outputs.function = address(compute_out<Out>);
+  }
+  return two;
+}
+
 template <class E, std::size_t index>
 Kernels make_kernels() {
-  constexpr Policy policy = policies[index];
-  using Out = Worker<E, policy.out, false>;
-  using State = Worker<E, policy.state, false>;
-  [[maybe_unused]] constexpr unsigned ring = StateLayout<State>::bytes;
   Kernels kernels;
-  if constexpr (policy.schedule == Schedule::fused) {
-    using Layout = FusedLayout<Out>;
-    static_assert(says<Layout>(policy.shared_memory, ring));
-    kernels.sum_segments = {address(sum_segments<State>), State::threads, {ring, ring, 0}};
-    kernels.fused = {address(fused<Out>), Out::threads, policy.shared_memory};
-    if constexpr (E::size == 2) {
-      using PlainOut = Worker<E, policy.out, true>;
-      using PlainState = Worker<E, policy.state, true>;
-      kernels.plain_sum_segments = {address(sum_segments<PlainState>), State::threads, {ring, ring, 0}};
-      kernels.plain_fused = {address(fused<PlainOut>), Out::threads, policy.shared_memory};
-    }
+  kernels.any = make_two<E, index, false>();
+  if constexpr (E::size == 2) {
+    kernels.plain = make_two<E, index, true>();
   } else {
-    using Layout = OutLayout<Out>;
-    static_assert(
-        policy.out.columns() < 512 || policy.shared_memory.wide + policy.shared_memory.gate <= least_shared_memory,
-        "the last resort must fit everywhere");
-    constexpr unsigned vectors = 4 * Sizes<State>::decays;
-    static_assert(says<Layout>(policy.shared_memory, std::max(ring, vectors)));
-    kernels.cumsum = {address(cumsum<State>), 128, {vectors, vectors, 0}};
-    kernels.pass_state = {address(pass_state<State>), State::threads, {ring, ring, 0}};
-    kernels.compute_out = {address(compute_out<Out>), Out::threads, policy.shared_memory};
+    kernels.tf32 = make_two<Tf32, index, false>();
   }
   return kernels;
 }

@@ -27,12 +27,14 @@ struct Kernel {
   [[nodiscard]] unsigned bytes(const Problem& problem) const { return shared_memory.bytes(problem); }
 };
 
-/// The kernels of a policy; those of the other schedule are null. The plain ones, where there are any, are for plain
-/// calls.
+/// The kernels of a policy: the one that only sums states, which comes first, and the one that computes outputs.
 struct Kernels {
-  Kernel sum_segments, fused;
-  Kernel plain_sum_segments, plain_fused;
-  Kernel cumsum, pass_state, compute_out;
+  struct Two {
+    Kernel states, outputs;
+  };
+  Two any;
+  Two plain;  ///< for plain calls; null: those of any call
+  Two tf32;   ///< where fp32 may be multiplied as tf32; null for 16-bit types
 };
 
 // By type and schedule, each in a file of its own; `policy` is an index of `policies`.

@@ -157,12 +157,19 @@ struct Worker : Features<plain_> {
     TILEMAMBA_DEVICE explicit Accumulator(Worker&) {}
   };
   template <class Row, class Column>
-  struct Accumulator<Row, Column, Part::lower> {  // every so manyth 16 x 16 block on or below the diagonal
+  struct Accumulator<Row, Column, Part::lower> {
+    // Blocks of 16 x 16. A warp has a block column, or every so manyth block of one; those above the diagonal mean
+    // nothing. Or, where the state's columns are in parts, every so manyth block on or below the diagonal.
     static constexpr int side = extent<Row> / 16, blocks = side * (side + 1) / 2;
-    static constexpr int share = (blocks + warps - 1) / warps;
+    static constexpr int crews = warps < side ? 1 : warps / side;
+    static constexpr int share = parts == 1 ? (side + crews - 1) / crews : (blocks + warps - 1) / warps;
     float r[share][2][4];
     Accumulator() = default;
     TILEMAMBA_DEVICE explicit Accumulator(Worker&) {}
+    static TILEMAMBA_DEVICE int crew(const Worker& w) { return crews == 1 ? 0 : w.warp / side; }
+    static TILEMAMBA_DEVICE int column(const Worker& w) {  // so that a scheduler's warps have as much as another's
+      return w.warp < warps / 2 ? w.warp % side : side - 1 - (w.warp - warps / 2) % side;
+    }
     /// The row and column of a block among those on or below the diagonal.
     static TILEMAMBA_DEVICE void place(int block, int& i, int& j) {
       i = 0;
@@ -175,11 +182,16 @@ struct Worker : Features<plain_> {
     static TILEMAMBA_DEVICE void each_block(const Worker& w, F f) {
 #pragma unroll
       for (int s = 0; s < share; ++s) {
-        const int block = w.warp + s * warps;
-        if (blocks % warps != 0 && block >= blocks) continue;
-        int i, j;
-        place(block, i, j);
-        f(s, i, j);
+        if constexpr (parts == 1) {
+          const int i = s * crews + crew(w), j = column(w);
+          if (i >= j && i < side) f(s, i, j);
+        } else {
+          const int block = w.warp + s * warps;
+          if (blocks % warps != 0 && s + 1 == share && block >= blocks) continue;
+          int i, j;
+          place(block, i, j);
+          f(s, i, j);
+        }
       }
     }
   };
@@ -559,17 +571,113 @@ struct Worker : Features<plain_> {
   TILEMAMBA_DEVICE void get(State<P, N>& out, const tile::StateView& view, std::int64_t batch, std::int64_t index,
                             const tile::Slice& slice) const {
     if (!view.given) return zero(out);
+    if (in_blocks(view)) {
+      each_block<4>(view, index, slice, [&](int k, const uint4* from, bool exists) {
+        Block<4> block{};
+#pragma unroll
+        for (int w = 0; w < 2; ++w) {
+          if (exists) block.words[w] = from[w * 32];
+        }
+#pragma unroll
+        for (int e = 0; e < 8; ++e) out.r[2 * k + e / 4][e % 4] = block.numbers[e];
+      });
+      return;
+    }
     load_state(view, batch, index, slice, [&](int j, int half, float2 v) {
       out.r[j][half * 2] = v.x;
       out.r[j][half * 2 + 1] = v.y;
     });
   }
-  TILEMAMBA_DEVICE void get(Operand<P, N, tile::as_Bt>& out, const tile::StateView& view, std::int64_t batch,
-                            std::int64_t index, const tile::Slice& slice) const {
-    load_state(view, batch, index, slice, [&](int j, int half, float2 v) { out.r[j][half] = E::pack(v.x, v.y); });
+  /// States of the workspace lie in blocks of 16 x 16, each as its warp's lanes hold it: 16 bytes of every lane, then
+  /// the next. Where they are not made of whole blocks they lie as any other.
+  static TILEMAMBA_DEVICE bool in_blocks(const tile::StateView& view) {
+    return view.channel_stride == stride_of_blocks;
+  }
+  template <int size>
+  union Block {
+    uint4 words[size / 2];
+    float numbers[size * 2];
+    Pair pairs[4];
+  };
+  /// f(k, address of its first word, does it exist?) for the k-th block of columns, of elements of so many bytes.
+  template <int size, class F>
+  TILEMAMBA_DEVICE void each_block(const tile::StateView& view, std::int64_t index, const tile::Slice& slice,
+                                   F f) const {
+    const int row = slice.channel + channel(), first = (first_column + part() * n) / 16;
+    const int count = row < view.channels ? view.width / 16 : 0;
+    const std::int64_t state = index * view.index_stride + slice.head * view.head_stride;
+    const std::int64_t origin = state + static_cast<std::int64_t>(row) * view.width + first * 256;
+    auto* const data = reinterpret_cast<uint4*>(static_cast<char*>(view.data) + origin * size) + lane;
+#pragma unroll
+    for (int k = 0; k < n / 16; ++k) f(k, data + k * (size * 16), first + k < count);
+  }
+  /// Where a lane has its share of the k-th block that its warp has in shared memory from `base` on.
+  static constexpr unsigned blocks_bytes = warps * n * 16 * E::size;
+  TILEMAMBA_DEVICE unsigned block_offset(unsigned base, int k) const {
+    return base + (warp * (n / 16) + k) * 256 * E::size + lane * 16;
+  }
+  /// A state on its way to shared memory; each lane brings what it will get.
+  TILEMAMBA_DEVICE void fetch(unsigned base, const tile::StateView& view, std::int64_t index,
+                              const tile::Slice& slice) const {
+    if (in_blocks(view)) {
+      each_block<E::size>(view, index, slice, [&](int k, const uint4* from, bool exists) {
+#pragma unroll
+        for (int w = 0; w < E::size / 2; ++w) {
+          copy_async(shared_address(block_offset(base, k) + w * 512), from + w * 32, exists ? 16 : 0);
+        }
+      });
+    } else {
+      load_state(view, 0, index, slice, [&](int j, int half, float2 v) {
+        const int pair = half * 2 + j % 2, of_word = 16 / static_cast<int>(sizeof(Pair));
+        reinterpret_cast<Pair*>(shared_memory + block_offset(base, j / 2) + pair / of_word * 512)[pair % of_word] =
+            E::pack(v.x, v.y);
+      });
+    }
+  }
+  TILEMAMBA_DEVICE void get(Operand<P, N, tile::as_Bt>& out, unsigned base) const {
+#pragma unroll
+    for (int k = 0; k < n / 16; ++k) {
+      Block<E::size> block;
+#pragma unroll
+      for (int w = 0; w < E::size / 2; ++w) {
+        block.words[w] = *reinterpret_cast<const uint4*>(shared_memory + block_offset(base, k) + w * 512);
+      }
+#pragma unroll
+      for (int h = 0; h < 4; ++h) out.r[2 * k + h % 2][h / 2] = block.pairs[h];
+    }
+  }
+  TILEMAMBA_DEVICE void put(const tile::StateView& view, std::int64_t index, const tile::Slice& slice,
+                            const Operand<P, N, tile::as_Bt>& in) const {
+    if (in_blocks(view)) {
+      each_block<E::size>(view, index, slice, [&](int k, uint4* to, bool exists) {
+        if (!exists) return;
+        Block<E::size> block;
+#pragma unroll
+        for (int h = 0; h < 4; ++h) block.pairs[h] = in.r[2 * k + h % 2][h / 2];
+#pragma unroll
+        for (int w = 0; w < E::size / 2; ++w) to[w * 32] = block.words[w];
+      });
+    } else {
+      each_pair(view, 0, index, slice, [&](int j, int half, std::int64_t at, int count) {
+        const float2 v = E::unpack(in.r[j][half]);
+        if (count > 0) tile::store(view.data, E::dtype, at, v.x);
+        if (count > 1) tile::store(view.data, E::dtype, at + 1, v.y);
+      });
+    }
   }
   TILEMAMBA_DEVICE void put(const tile::StateView& view, std::int64_t batch, std::int64_t index,
                             const tile::Slice& slice, const State<P, N>& in) const {
+    if (in_blocks(view)) {
+      each_block<4>(view, index, slice, [&](int k, uint4* to, bool exists) {
+        if (!exists) return;
+        Block<4> block;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) block.numbers[e] = in.r[2 * k + e / 4][e % 4];
+#pragma unroll
+        for (int w = 0; w < 2; ++w) to[w * 32] = block.words[w];
+      });
+      return;
+    }
     const bool pairs = paired(view);
     if (view.dtype == DType::f32) {
       auto* data = static_cast<float*>(view.data);
@@ -833,8 +941,22 @@ struct Worker : Features<plain_> {
                                      const Accumulator<Q, Q, Part::lower>& scores, const Vector<Q>& cum,
                                      const Vector<Q>& delta, const Ordinals<Q>& document, const DecayTable& table,
                                      float, const View&, int) const {
+    // Below the diagonal, unless every digit counts, a weight is a factor of its row and one of its column, either from
+    // the end of the block's columns: both are at most what the weight may be.
+    constexpr bool by_factors = parts == 1 && !precise;
+    using Scores = Accumulator<Q, Q, Part::lower>;
+    [[maybe_unused]] float end, factor[4];
+    if constexpr (by_factors) {
+      const int first = Scores::column(*this) * 16;
+      end = cum.at(first + 15);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int column = first + lane % 4 * 2 + k / 2 * 8 + k % 2;
+        factor[k] = weigh(delta.at(column), exp2_flushed(end - cum.at(column)));
+      }
+    }
     // All that is read comes before the first write: the compiler does not know that they are apart.
-    Accumulator<Q, Q, Part::lower>::each_block(*this, [&](int s, int i, int j) {
+    Scores::each_block(*this, [&](int s, int i, int j) {
       const int row = i * 16 + lane / 4, column = j * 16 + lane % 4 * 2;
       float weight[2][4];  // as the scores lie
       const auto each_weight = [&](auto seen) {
@@ -847,7 +969,15 @@ struct Worker : Features<plain_> {
           weight[k / 4][k % 4] = weigh(delta.at(its_column), exp2_flushed(exponent));
         }
       };
-      if (documents || i == j) {
+      if (by_factors && i != j) {
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          const int its_row = row + k / 2 % 2 * 8, its_column = column + k / 4 * 8 + k % 2;
+          const float product = __fmul_rn(exp2_flushed(cum.at(its_row) - end), factor[k / 4 * 2 + k % 2]);
+          const bool seen = !documents || document.at(its_row) == document.at(its_column);
+          weight[k / 4][k % 4] = tile::select(seen, product, 0.0f);
+        }
+      } else if (documents || i == j) {
         each_weight([&](int its_row, int its_column) {
           return (i != j || its_column <= its_row) && (!documents || document.at(its_row) == document.at(its_column));
         });
@@ -908,28 +1038,56 @@ struct Worker : Features<plain_> {
     }
   }
 
+  static TILEMAMBA_DEVICE void clear(Accumulator<Q, P>& y) { fill(y.r); }
+  static TILEMAMBA_DEVICE void clear(Accumulator<Q, Q, Part::lower>& scores) { fill(scores.r); }
+  template <int size>
+  static TILEMAMBA_DEVICE void fill(float (&r)[size][2][4]) {
+#pragma unroll
+    for (int k = 0; k < size * 8; ++k) r[k / 8][k / 4 % 2][k % 4] = 0.0f;
+  }
+  /// scores += C B^T and y += C S_in^T over the columns at hand, C being read once for both.
+  template <unsigned u, unsigned v>
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Add<Accumulator<Q, Q, Part::lower>> scores, tile::Add<Accumulator<Q, P>> y,
+                                 const Shared<Q, N, u>& C, const Shared<Q, N, v>& B,
+                                 const Operand<P, N, tile::as_Bt>& S) const {
+    using Scores = Accumulator<Q, Q, Part::lower>;
+    const unsigned c_at = rows_address<Side::a>(C, 0, 0);
+    const unsigned b_at = rows_address<Side::b>(B, Scores::column(*this) * 16, 0);
+#pragma unroll
+    for (int k = 0; k < n / 16; ++k) {
+      Pair b[4];
+      load_rows<Side::b>(b, B, b_at, 0, k);
+#pragma unroll
+      for (int i = 0; i < q / 16; ++i) {
+        Pair c[4];
+        load_rows<Side::a>(c, C, c_at, i, k);
+        E::mma(y.target.r[i][0], c, S.r[2 * k][0], S.r[2 * k + 1][0]);
+        E::mma(y.target.r[i][1], c, S.r[2 * k][1], S.r[2 * k + 1][1]);
+        if (Scores::crews > 1 && i % Scores::crews != Scores::crew(*this)) continue;
+        // Above the diagonal, too: a branch costs more.
+        E::mma(scores.target.r[i / Scores::crews][0], c, b[0], b[1]);
+        E::mma(scores.target.r[i / Scores::crews][1], c, b[2], b[3]);
+      }
+    }
+    return {};
+  }
   /// scores = C B^T: this warp's blocks; or, where the state's columns are in parts, its part of the sum for some
   /// blocks, which those whose blocks they are put together.
   template <unsigned u, unsigned v>
   TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Accumulator<Q, Q, Part::lower>> scores, const Shared<Q, N, u>& C,
                                  const Shared<Q, N, v>& B) const {
     using Scores = Accumulator<Q, Q, Part::lower>;
-    if constexpr (parts == 1) {
-      Scores::each_block(*this, [&](int s, int i, int j) { multiply_block(scores.target.r[s], C, B, i, j); });
-      return {};
-    } else {
-      constexpr int crew = most_workers * channel_blocks;
+    constexpr int crew = most_workers * channel_blocks;
 #pragma unroll 1
-      for (int block = worker() * channel_blocks + channel() / 16; block < Scores::blocks; block += crew) {
-        int i, j;
-        Scores::place(block, i, j);
-        float sum[2][4];
-        multiply_block(sum, C, B, i, j);
+    for (int block = worker() * channel_blocks + channel() / 16; block < Scores::blocks; block += crew) {
+      int i, j;
+      Scores::place(block, i, j);
+      float sum[2][4];
+      multiply_block(sum, C, B, i, j);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) part_of(block, part(), h) = {sum[h][0], sum[h][1], sum[h][2], sum[h][3]};
-      }
-      return {nullptr, &scores.target};
+      for (int h = 0; h < 2; ++h) part_of(block, part(), h) = {sum[h][0], sum[h][1], sum[h][2], sum[h][3]};
     }
+    return {nullptr, &scores.target};
   }
   /// A block of C B^T over this warp's part of the columns. Where that is all there is to do, two sums beside each
   /// other: they wait for each other's products less.
