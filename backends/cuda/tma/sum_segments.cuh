@@ -107,7 +107,8 @@ struct SumSegments {
     for (int k = 0; k < chunks; ++k, ring.advance()) {
       // A register that moves on waits for what it holds, so the steps are really asked for one chunk ahead.
       w.steps = next, next = later, later = fetch(w, k + 2);
-      if (k + foreseen < chunks) w.foresee(tokens_of(k + foreseen));
+      // (Blocks that share the columns find them in L2 as it is.)
+      if (K::parts == 1 && k + foreseen < chunks) w.foresee(tokens_of(k + foreseen));
       const tile::Tokens its = tokens_of(k);
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, slice.head, d);
