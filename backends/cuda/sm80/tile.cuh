@@ -4,8 +4,9 @@
 ///
 /// A warp owns 16 channels of a head and, where the state is wide, a part of its columns. Its accumulators of the state
 /// are, once packed, an operand of the next product, and what ldmatrix loads of x transposed is both x and x^T: neither
-/// the state nor the weighted x goes through shared memory. Scores are cut into 16 x 16 blocks that all warps of a
-/// block share, whichever head they work for; each head's decayed scores then go through shared memory.
+/// the state nor the weighted x goes through shared memory. Scores are cut into columns of 16 x 16 blocks that all
+/// warps of a block share, whichever head they work for, and come from the same fragments of C as the product with the
+/// state; each head's decayed scores then go through shared memory.
 ///
 /// Where several warps have a part of the columns each, the products of the state with C are summed between them, and
 /// each goes on with a share of the chunk's rows.
