@@ -96,6 +96,34 @@ struct Scores : Usual {
   }
 };
 
+/// The product of x, in registers, with the decayed scores of so many tokens, onto what was there before.
+template <class E, int tokens>
+struct OwnTokens : Usual {
+  static constexpr unsigned words_given = plane_bytes / 4 + threads * 16, words_said = threads * (tokens / 2);
+  static constexpr unsigned shared_bytes = tiles_at + plane_bytes;
+  static TILEMAMBA_DEVICE void run(const Job& job) {
+    fill(shared_address(tiles_at), job.given, plane_bytes);
+    publish_to_engines();
+    __syncthreads();
+    const std::uint32_t decayed = sm90::inner_columns(shared_address(tiles_at) / 16);
+    const std::uint32_t* const mine = job.given + plane_bytes / 4 + me() * 16;
+    std::uint32_t x[4][4];
+#pragma unroll
+    for (int k = 0; k < 16; ++k) x[k / 4][k % 4] = mine[k];
+    float y[tokens / 2];
+#pragma unroll
+    for (int i = 0; i < tokens / 2; ++i) y[i] = static_cast<float>(i) - static_cast<float>(me());
+    sm90::begin_products();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      sm90::wgmma<E, false, true>(y, x[k], sm90::descriptor(decayed + static_cast<unsigned>(k) * 32 / 16));
+    }
+    sm90::commit_products();
+    sm90::wait_products<0>();
+    tell(job.said + me() * (tokens / 2), y);
+  }
+};
+
 /// An output and a state of `n` columns: operands in registers times tiles, inner columns and inner rows; two groups
 /// under way. In a cluster, where addresses have the block's rank.
 template <class E, int n>
@@ -678,6 +706,10 @@ constexpr Runnable all[] = {
     exact<StateStep<Bf16, 128>>("wgmma, bf16, registers, N 128", Words::bf16_whole, Words::f32),
     exact<StateStep<F16, 64>>("wgmma, fp16, registers, N 64", Words::f16_whole, Words::f32),
     exact<StateStep<F16, 128>>("wgmma, fp16, registers, N 128", Words::f16_whole, Words::f32),
+    exact<OwnTokens<Bf16, 16>>("wgmma, bf16, 16 tokens", Words::bf16_whole, Words::f32),
+    exact<OwnTokens<Bf16, 32>>("wgmma, bf16, 32 tokens", Words::bf16_whole, Words::f32),
+    exact<OwnTokens<F16, 16>>("wgmma, fp16, 16 tokens", Words::f16_whole, Words::f32),
+    exact<OwnTokens<F16, 32>>("wgmma, fp16, 32 tokens", Words::f16_whole, Words::f32),
     exact<Terms<Bf16>>("single products, bf16", Words::bf16, Words::f32),
     exact<Terms<F16>>("single products, fp16", Words::f16, Words::f32),
     exact<WarpProduct<Bf16>>("mma.sync, bf16", Words::bf16_whole, Words::f32),
