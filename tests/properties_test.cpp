@@ -706,11 +706,12 @@ TEST_P(Properties, StatesUnderStrongDecay) {
 
 /// One tf32 product may be as far off as its operands' 11 bits, wherever it is used at all.
 TEST_P(Properties, Tf32WithinItsBar) {
+  if (types({DType::f32}).empty()) return;
   for (const Decay decay : {Decay::published, Decay::slow}) {
     Spec spec = rich(DType::f32);
     spec.decay = decay, spec.tokens = 150, spec.options.allow_tf32 = true;
     Call call(fit(spec));
-    if (call.arguments.x.dtype != DType::f32 || !run(call)) continue;
+    if (!run(call)) continue;
     Expected expected = expected_of(call.arguments, call.options);
     for (double* bar : {&expected.bars.out, &expected.bars.block, &expected.bars.state}) *bar = std::max(*bar, 1e-3);
     expect_within_bars(call.arguments, call.options, expected);
