@@ -157,8 +157,8 @@ def section(measured, file):
         lines += ["bf16, with the planner's choice; the device's time alone (replayed graphs, tensors that take turns so that no cache "
                   "holds them), medians of repetitions; on inputs that every contestant got, each answer checked:", "",
                   device_table(measured), "",
-                  "`x floor`: the time as a multiple of the least possible one, by a copy and a bf16 matrix product measured in the same "
-                  "run. S: packed sequences. slow: half of the heads keep their state for thousands of tokens."]
+                  "`x floor`: the time as a multiple of the least possible one, by a bf16 matrix product measured in the same run and "
+                  "the fastest copy known of this device. S: packed sequences. slow: half of the heads keep their state for thousands of tokens."]
     lines += ["", "Gains over all shapes measured, as geometric means:", "", *(f"- {line}" for line in gain_lines(measured)), ""]
     arguments = " ".join(levels) if len(levels) > 1 and threads else ""
     script = "run_cpu.sh build/release" if threads else f"run_gpu.sh build/{backend.partition('-')[0]}"

@@ -215,7 +215,7 @@ def roofline(measured, styles):
     caption = ("Every case but the planner's choices, which are among them. FLOP: the four products of the chunked form, by one "
                "formula for all schedules; below 128 tokens it counts more than there is to do. The roofs: a matrix product (on a "
                "CPU sgemm in f32, which products of bf16 pairs may pass) and a copy from memory to memory, measured in the same "
-               "run; what stays in a cache may pass the copy's.")
+               "run (of a GPU the fastest copy known, if that is more); what stays in a cache may pass the copy's.")
     return figure(caption, charts.legend(entries), panels, "wide")
 
 

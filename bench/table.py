@@ -46,6 +46,9 @@ class Place(NamedTuple):
         return f"{SETS.get(self.set, self.set)}: {where}"
 
 
+BEST_COPY = {"NVIDIA H200": 4300.0}  # GB/s seen there; a run's copy that shows less is no roof
+
+
 class Measured(NamedTuple):
     contexts: list
     places: dict  # {place: {shape: {schedule: result}}}
@@ -75,7 +78,7 @@ def load(path):
             if key.name.startswith(("sgemm/", "matmul/")):
                 measured.sgemm[machine] = float(result.row["GFLOP/s"])
             elif key.name == "memory/copy":
-                measured.copy[machine] = float(result.row["GB/s"])
+                measured.copy[machine] = max(float(result.row["GB/s"]), BEST_COPY.get(key.level, 0.0))
             else:
                 set_name, backend, schedule, shape = parse(key.name)
                 if "".join(shape.size) not in ("BTHPGN", "BTHPGNS"):
