@@ -51,6 +51,13 @@ struct Case {
   Choice choice;
 };
 
+Problem problem_of(const workload::Row& row, DType dtype, const Device& device) {
+  Problem problem = workload::problem_of(row.shape, dtype);
+  problem.device = device;
+  problem.options.batch_invariant = row.batch_invariant;
+  return problem;
+}
+
 /// The tensors of one shape: on the host, and where a backend wants them, there in as many copies as no cache holds.
 class Call {
  public:
@@ -59,6 +66,7 @@ class Call {
     Problem problem = Problem::of(outputs_.arguments());
     sample_.emplace(problem, outputs_.arguments());
     problem.device = device;
+    problem.options.batch_invariant = row_.batch_invariant;
     std::optional<Plan> largest;
     for (const Candidate& candidate : candidates(problem)) {
       if (!candidate.refusal.empty() || (largest && candidate.workspace_bytes <= largest->workspace_bytes())) continue;
@@ -74,7 +82,8 @@ class Call {
   }
 
   [[nodiscard]] bool is_of(const Case& other, const Device& device) const {
-    return row_.shape == other.row.shape && row_.decay == other.row.decay && dtype_ == other.dtype && device_ == device;
+    return row_.shape == other.row.shape && row_.decay == other.row.decay && dtype_ == other.dtype &&
+           row_.batch_invariant == other.row.batch_invariant && device_ == device;
   }
   [[nodiscard]] std::vector<const Mirror*> mirrors() const {
     std::vector<const Mirror*> all;
@@ -154,8 +163,7 @@ class Timer {
       if (have_blas && device_.kind == DeviceKind::cpu) sgemm_rate_ = Sgemm().rate();
       call_.emplace(of, device_);
     }
-    Problem problem = workload::problem_of(of.row.shape, of.dtype);
-    problem.device = device_;
+    const Problem problem = problem_of(of.row, of.dtype, device_);
     plan_.emplace(problem, of.choice);
     errors_ = call_->check(*plan_);
     if (device_.kind != DeviceKind::cpu) timing_.emplace(*plan_, call_->mirrors());
@@ -227,8 +235,7 @@ std::string name_of(const Case& of) {
 /// the planner's choice; of the largest calls on a GPU the planner's choice alone.
 std::vector<Case> cases_of(const workload::Row& row, DType dtype, const std::vector<std::string>& backends,
                            const Device& device) {
-  Problem problem = workload::problem_of(row.shape, dtype);
-  problem.device = device;
+  const Problem problem = problem_of(row, dtype, device);
   const std::vector<Candidate> all = candidates(problem);
   constexpr std::int64_t large = std::int64_t{1} << 26;
   const bool few = device.kind != DeviceKind::cpu &&
@@ -315,8 +322,8 @@ constexpr const char* usage =
     "one thread only are measured where OMP_NUM_THREADS is 1. Unless said otherwise, --benchmark_min_time is 0.1.\n"
     "For example: --benchmark_filter='^tokens/kokkos-openmp/.*/f32/'\n"
     "\n"
-    "--backend=cuda: those of the GPU instead, in bf16. Sets: grid, models, off-grid, varlen, slow. Times are the\n"
-    "device's: of replayed graphs, on copies of the tensors that take turns. --benchmark_min_time is 0.02.\n"
+    "--backend=cuda: those of the GPU instead, in bf16. Sets: grid, models, off-grid, varlen, slow, invariant. Times\n"
+    "are the device's: of replayed graphs, on copies of the tensors that take turns. --benchmark_min_time is 0.02.\n"
     "\n";
 
 void print_help() {

@@ -247,7 +247,7 @@ class MambaSsm:
         return chunk
 
     def takes(self, set_name, shape):
-        return True
+        return set_name != "invariant"  # it has no such option
 
     def run(self, call, chunk):
         """y, the last states"""

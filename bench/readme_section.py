@@ -158,7 +158,8 @@ def section(measured, file):
                   "holds them), medians of repetitions; on inputs that every contestant got, each answer checked:", "",
                   device_table(measured), "",
                   "`x floor`: the time as a multiple of the least possible one, by a bf16 matrix product measured in the same run and "
-                  "the fastest copy known of this device. S: packed sequences. slow: half of the heads keep their state for thousands of tokens."]
+                  "the fastest copy known of this device. S: packed sequences. slow: half of the heads keep their state for thousands of tokens. "
+                  "invariant: bits that do not depend on the other sequences."]
     lines += ["", "Gains over all shapes measured, as geometric means:", "", *(f"- {line}" for line in gain_lines(measured)), ""]
     arguments = " ".join(levels) if len(levels) > 1 and threads else ""
     script = "run_cpu.sh build/release" if threads else f"run_gpu.sh build/{backend.partition('-')[0]}"

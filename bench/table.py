@@ -17,7 +17,8 @@ import results_file
 
 COUNTERS = ("GFLOP/s", "of_sgemm", "flop", "bytes")  # which a file may lack
 SETS = {"sizes": "One sequence", "tokens": "Short and long sequences", "models": "Models", "grid": "The published grid",
-        "off-grid": "Sizes that divide nothing", "varlen": "Packed sequences (S of them)", "slow": "Slow decay"}
+        "off-grid": "Sizes that divide nothing", "varlen": "Packed sequences (S of them)", "slow": "Slow decay",
+        "invariant": "batch_invariant"}
 
 
 class Shape(NamedTuple):

@@ -19,6 +19,7 @@ struct Row {
   std::string_view model;  ///< empty where the sizes are no model's
   Shape shape;
   Decay decay = Decay::published;
+  bool batch_invariant = false;
 };
 
 /// Released models with prompts of 2048 tokens. Each stands for all that have its sizes: Nemotron-H 8B is Codestral,
@@ -67,8 +68,8 @@ inline constexpr std::array models = {
   return rows;
 }
 
-/// For GPUs: every second length of the published grid, two models with prompts of several lengths, sizes that divide
-/// nothing, packed sequences, slow decay.
+/// For GPUs: every second length of the published grid, models with prompts of several lengths, sizes that divide
+/// nothing, packed sequences, slow decay, and what bits that depend on no company cost.
 [[nodiscard]] inline std::vector<Row> rows_of_gpus() {
   std::vector<Row> rows;
   for (const std::int64_t state : {64, 128, 256, 512}) {
@@ -85,6 +86,8 @@ inline constexpr std::array models = {
       rows.push_back(row);
     }
   }
+  rows.push_back({"models", "nemotron-nano-9b-v2", {1, 65536, 128, 80, 8, 128}});
+  rows.push_back({"models", "falcon-h1-7b", {1, 65536, 24, 128, 1, 256}});
   rows.push_back({"off-grid", "", {1, 5000, 3, 64, 1, 64}});
   rows.push_back({"off-grid", "", {2, 3333, 24, 64, 1, 128}});
   rows.push_back({"off-grid", "", {1, 8192, 128, 80, 8, 128}});
@@ -92,6 +95,7 @@ inline constexpr std::array models = {
     rows.push_back({"varlen", "mamba2-2.7b", {1, 16384, 80, 64, 1, 128, sequences}});
     rows.push_back({"varlen", "nemotron-h-8b", {1, 16384, 128, 64, 8, 128, sequences}});
   }
+  rows.push_back({"varlen", "mamba2-2.7b", {1, 10800, 80, 64, 1, 128, 300}});  // up to 199 tokens each
   for (const std::int64_t state : {64, 128, 256, 512}) {
     rows.push_back({"slow", "", {4, 65536, 8, 64, 1, state}, Decay::slow});
   }
@@ -101,6 +105,13 @@ inline constexpr std::array models = {
     row.decay = Decay::slow;
     rows.push_back(row);
   }
+  for (const std::int64_t tokens : {1024, 16384}) {
+    for (const std::int64_t state : {64, 128, 256, 512}) {
+      rows.push_back({"invariant", "", {4, tokens, 8, 64, 1, state}, Decay::published, true});
+    }
+  }
+  rows.push_back({"invariant", "mamba2-2.7b", {1, 8192, 80, 64, 1, 128}, Decay::published, true});
+  rows.push_back({"invariant", "nemotron-h-8b", {1, 8192, 128, 64, 8, 128}, Decay::published, true});
   return rows;
 }
 

@@ -43,6 +43,17 @@ TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, con
   w.scan(d.cum, d.document);
 }
 
+/// The same of a work unit of one chunk, left in the workspace: what the staged schedule begins with.
+template <class W, class Call>
+TILEMAMBA_FN void store_decays(W& w, const Call& call, std::int64_t unit, int head, Decays<W>& d) {
+  if (unit >= call.sequences.units()) return;
+  const Sequence sequence = call.sequences.of_unit(unit);
+  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
+  chunk_cumsum(w, call, head_rule(call, head), tokens, head, d);
+  w.put(call.cum, unit, head, d.cum);
+  w.put(call.delta, unit, head, d.delta);
+}
+
 /// entry_i = 2^cum_i for the document that entered; 0, which removes the old state, for one that started in this chunk.
 template <class W>
 TILEMAMBA_FN void entry_decays(W& w, Decays<W>& d) {
@@ -50,6 +61,15 @@ TILEMAMBA_FN void entry_decays(W& w, Decays<W>& d) {
       d.entry,
       [](float, float cum, int document) { return tile::exp2(tile::select(document == 0, cum, tile::minus_infinity)); },
       tile::rows(d.cum), tile::rows(d.document));
+}
+
+/// What store_decays has left.
+template <class W, class Call>
+TILEMAMBA_FN void load_decays(W& w, const Call& call, const Tokens& tokens, std::int64_t unit, int head, Decays<W>& d) {
+  w.get(d.cum, call.cum, unit, head);
+  w.get(d.delta, call.delta, unit, head);
+  w.scan_changes(d.document, call.seq_idx, tokens);
+  entry_decays(w, d);
 }
 
 /// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The

@@ -48,25 +48,9 @@ struct Cumsum {
   static std::int64_t blocks(const Call& call, const HeadBlocks&) { return call.sequences.most_units() * call.heads; }
 
   TILEMAMBA_FN void operator()(W& w, const Call& call, const HeadBlocks&, std::int64_t block) {
-    const std::int64_t unit = block / call.heads;
-    const int head = static_cast<int>(block % call.heads);
-    if (unit >= call.sequences.units()) return;
-    const Sequence sequence = call.sequences.of_unit(unit);
-    const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
-    chunk_cumsum(w, call, head_rule(call, head), tokens, head, decays);
-    w.put(call.cum, unit, head, decays.cum);
-    w.put(call.delta, unit, head, decays.delta);
+    store_decays(w, call, block / call.heads, static_cast<int>(block % call.heads), decays);
   }
 };
-
-/// What chunk_cumsum left in the workspace.
-template <class W, class Call>
-TILEMAMBA_FN void load_decays(W& w, const Call& call, const Tokens& tokens, std::int64_t unit, int head, Decays<W>& d) {
-  w.get(d.cum, call.cum, unit, head);
-  w.get(d.delta, call.delta, unit, head);
-  w.scan_changes(d.document, call.seq_idx, tokens);
-  entry_decays(w, d);
-}
 
 /// The state at each chunk's start, chunk after chunk. Block: (sequence, slice of a head).
 template <class W>

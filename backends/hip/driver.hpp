@@ -311,23 +311,7 @@ TILEMAMBA_FN void cumsum(const Call& call) {
   w.top = static_cast<unsigned>(w.wave) * Sizes<W>::decays;
   Decays<W> decays(w);
   const std::int64_t job = W::M::block() * W::waves + w.wave;
-  const std::int64_t unit = job / call.heads;
-  const int head = static_cast<int>(job % call.heads);
-  if (unit >= call.sequences.units()) return;
-  const Sequence sequence = call.sequences.of_unit(unit);
-  const Tokens tokens = call.sequences.cut.tokens(sequence, unit - sequence.first_unit);
-  chunk_cumsum(w, call, head_rule(call, head), tokens, head, decays);
-  w.put(call.cum, unit, head, decays.cum);
-  w.put(call.delta, unit, head, decays.delta);
-}
-
-/// What cumsum has left of a chunk, by one wave.
-template <class W>
-TILEMAMBA_FN void get_decays(W& w, const Call& call, const Tokens& tokens, std::int64_t unit, int head, Decays<W>& d) {
-  w.get(d.cum, call.cum, unit, head);
-  w.get(d.delta, call.delta, unit, head);
-  w.scan_changes(d.document, call.seq_idx, tokens);
-  entry_decays(w, d);
+  store_decays(w, call, job / call.heads, static_cast<int>(job % call.heads), decays);
 }
 
 /// The state at each chunk's start, chunk after chunk, into memory. Block: (sequence, slice of a head, columns of the
@@ -364,7 +348,7 @@ TILEMAMBA_FN void pass_state(const Call& call, const HeadBlocks& heads, int colu
   const auto weights = [&](std::int64_t c) {
     if (c >= sequence.units || w.wave != static_cast<int>(c % W::waves)) return;
     Layout::place(w, static_cast<int>(c % 2), group, chunk);
-    get_decays(w, call, tokens_of(c), sequence.first_unit + c, slice.head, chunk.decays);
+    load_decays(w, call, tokens_of(c), sequence.first_unit + c, slice.head, chunk.decays);
     exit_weights(w, rule, 0.0f, chunk.decays);
   };
 
@@ -421,7 +405,7 @@ TILEMAMBA_FN void compute_out(const Call& call, const HeadBlocks& heads) {
   w.get(chunk.x, call.x, tokens, slice);
   if (call.z.given) w.get(chunk.z, call.z, tokens, slice);
   if (w.head_wave() == 0) {
-    get_decays(w, call, tokens, unit, slice.head, chunk.decays);
+    load_decays(w, call, tokens, unit, slice.head, chunk.decays);
     tabulate_decays(w, rule, chunk.decays);
   }
   w.load_skip(call.D, slice);

@@ -503,7 +503,11 @@ struct Worker {
   // along a chunk
   TILEMAMBA_FN void scan(Vector<Q>& v, const Ordinals<Q>& document) const {
     once([&] {
-      for (int i = 1; i < v.height; ++i) v.data[i] += document.data[i] == document.data[i - 1] ? v.data[i - 1] : 0.0f;
+      float sum = 0.0f;
+      for (int i = 0; i < v.height; ++i) {
+        const bool starts = i == 0 || document.data[i] != document.data[i - 1];
+        v.data[i] = sum = starts ? v.data[i] : v.data[i] + sum;
+      }
     });
   }
   TILEMAMBA_FN void scan_back(Vector<Q>& v) const {
