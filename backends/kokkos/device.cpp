@@ -84,13 +84,25 @@ struct Policy {
   std::string_view name;
   Schedule schedule;
   int chunk;
-  std::int64_t segment_chunks;
 };
-inline constexpr Policy policies[] = {{"q64", Schedule::fused, 64, 16}, {"q64", Schedule::staged, 64, 1}};
+inline constexpr Policy policies[] = {{"q64", Schedule::fused, 64}, {"q64", Schedule::staged, 64}};
 constexpr int most_channels = 64;  ///< of a slice
 
-[[nodiscard]] kernels::Arrangement arrangement_of(const Policy& policy) {
-  return {policy.schedule, policy.chunk, policy.segment_chunks};
+[[nodiscard]] std::int64_t slices_of(const Problem& problem) {
+  return problem.heads * kernels::divide_up<std::int64_t>(problem.head_dim, most_channels);
+}
+
+/// Sequences are cut until there is about a block for each multiprocessor of a large GPU: with more, they would not
+/// find their tiles in its cache. Constants, since where a sequence is cut decides its bits.
+[[nodiscard]] kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy) {
+  constexpr std::int64_t enough_blocks = 128, invariant_chunks = 16;
+  if (policy.schedule == Schedule::staged) return {policy.schedule, policy.chunk, 1};
+  if (problem.options.batch_invariant) return {policy.schedule, policy.chunk, invariant_chunks};
+  const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1),
+                     length = kernels::divide_up(problem.batch * problem.tokens, sequences),
+                     segments = std::max<std::int64_t>(enough_blocks / (sequences * slices_of(problem)), 1),
+                     chunks = kernels::divide_up<std::int64_t>(length, policy.chunk);
+  return {policy.schedule, policy.chunk, std::max<std::int64_t>(kernels::divide_up(chunks, segments), 1)};
 }
 
 /// This copy of Kokkos lives from its first use to the end of the process.
@@ -125,7 +137,7 @@ class DeviceExecutable : public Executable {
 
   [[nodiscard]] Outcome run(const Arguments& arguments, void* workspace, void* stream) const noexcept override try {
     using W = Worker<Space>;
-    const kernels::Call call = kernels::lower(arguments, problem_, arrangement_of(policy_), workspace);
+    const kernels::Call call = kernels::lower(arguments, problem_, arrangement_of(problem_, policy_), workspace);
     const Extents extents{padded(policy_.chunk), padded(channels_), padded(static_cast<int>(problem_.state))};
     kernels::walk::run<W>(policy_.schedule, call, kernels::HeadBlocks(call, channels_, 1),
                           Launcher<W>{on(stream), extents});
@@ -163,9 +175,8 @@ class DeviceBackend : public Backend {
   [[nodiscard]] std::vector<Offer> offers(const Problem& problem) const override {
     std::vector<Offer> result;
     for (const Policy& policy : policies) {
-      const kernels::WorkspaceLayout layout(problem, arrangement_of(policy));
-      const std::int64_t slices = problem.heads * kernels::divide_up<std::int64_t>(problem.head_dim, most_channels);
-      const bool fits = (layout.slots + problem.sequences()) * slices <= std::numeric_limits<int>::max();
+      const kernels::WorkspaceLayout layout(problem, arrangement_of(problem, policy));
+      const bool fits = (layout.slots + problem.sequences()) * slices_of(problem) <= std::numeric_limits<int>::max();
       result.push_back({policy.schedule, policy.name,
                         fits ? "" : "more blocks than a Kokkos league may have (2^31 - 1)", layout.bytes});
     }

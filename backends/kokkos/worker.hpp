@@ -38,10 +38,11 @@ TILEMAMBA_FN constexpr int padded(int extent, int multiple = padding) {
 inline constexpr int most_workers = 4;
 
 /// What one thread computes of a product in its registers: `rows` x `columns` elements, in vectors of `lanes`; and how
-/// many rows of a state's vectors it keeps there in the recurrence.
+/// many rows of a state's vectors it keeps there in the recurrence. A GPU's threads have columns that lie apart, so
+/// that those of neighbours lie together.
 template <bool on_host>
 struct Register {
-  static constexpr int rows = 4, columns = 1, lanes = 1, state_rows = 8;
+  static constexpr int rows = 4, columns = 4, lanes = 1, state_rows = 8;
   using Vector = float;
 };
 template <>
@@ -680,15 +681,15 @@ struct Worker {
   KOKKOS_FUNCTION Token product(const Matrix& out, const Left<Word>& left, const MatrixOf<Word>& right) const {
     constexpr int rows = Block::rows, columns = Block::columns, lanes = Block::lanes, vectors = columns / lanes;
     using Lanes = typename Block::Vector;
-    const int across = out.width / columns;
+    const int across = out.width / columns, apart = on_host ? lanes : across;
     each(out.height / rows * across, [&](int index) {
       const int row = index / across * rows;
-      const int column = index % across * columns;
+      const int column = index % across * (on_host ? columns : 1);
       if (trim == Trim::upper_result && column >= row + rows) return;
       const int depth = trim == Trim::upper_left ? (row + rows) / Operands<Word>::elements : right.height;
       Lanes sum[rows][vectors];
       for (int r = 0; r < rows; ++r) {
-        for (int v = 0; v < vectors; ++v) sum[r][v] = add ? lanes_at(&out.at(row + r, column + v * lanes)) : Lanes{};
+        for (int v = 0; v < vectors; ++v) sum[r][v] = add ? lanes_at(&out.at(row + r, column + v * apart)) : Lanes{};
       }
       const Word* l = left.data + row * left.row_stride;
       const Word* b = right.data + column;
@@ -696,14 +697,14 @@ struct Worker {
         for (int r = 0; r < rows; ++r) {
           for (int v = 0; v < vectors; ++v) {
             Operands<Word>::multiply_add(sum[r][v], l[r * left.row_stride],
-                                         *reinterpret_cast<const Lanes*>(b + v * lanes));
+                                         *reinterpret_cast<const Lanes*>(b + v * apart));
           }
         }
         l += left.depth_stride;
         b += right.width;
       }
       for (int r = 0; r < rows; ++r) {
-        for (int v = 0; v < vectors; ++v) lanes_at(&out.at(row + r, column + v * lanes)) = sum[r][v];
+        for (int v = 0; v < vectors; ++v) lanes_at(&out.at(row + r, column + v * apart)) = sum[r][v];
       }
     });
     return {};
