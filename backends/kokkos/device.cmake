@@ -117,4 +117,8 @@ tilemamba_add_module(
   LINK tilemamba_kokkos_${space}
 )
 set_target_properties(tilemamba_backend_kokkos_${space} PROPERTIES LINKER_LANGUAGE CXX)
-tilemamba_summary("backend kokkos" "${space} for ${device}, with ${description}: compiled, never run on a device")
+set(state "compiled, never run on a device")
+if(device STREQUAL sm_90)
+  set(state "run on an H200")
+endif()
+tilemamba_summary("backend kokkos" "${space} for ${device}, with ${description}: ${state}")

@@ -22,6 +22,7 @@ namespace {
 using Space = Kokkos::Cuda;
 using Stream = cudaStream_t;
 constexpr std::string_view member = "kokkos-cuda";
+constexpr bool has_run = TILEMAMBA_KOKKOS_ARCHITECTURE == 90;  ///< here, on such a device
 constexpr Device its_device{DeviceKind::cuda, 0};
 
 /// Why Kokkos, which ends the process where it finds no device, cannot be asked; empty: it can.
@@ -53,6 +54,7 @@ std::string driver() {
 using Space = Kokkos::HIP;
 using Stream = hipStream_t;
 constexpr std::string_view member = "kokkos-hip";
+constexpr bool has_run = false;
 constexpr Device its_device{DeviceKind::hip, 0};
 
 std::string look(std::string& device) {
@@ -155,7 +157,7 @@ class DeviceExecutable : public Executable {
 class DeviceBackend : public Backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return member; }
-  [[nodiscard]] bool proven() const noexcept override { return false; }
+  [[nodiscard]] bool proven() const noexcept override { return has_run; }
 
   [[nodiscard]] Probe probe() const override {
     std::string device;
