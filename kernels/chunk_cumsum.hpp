@@ -28,16 +28,23 @@ template <class Call>
   return {tile::value(call.dt_bias, head), tile::value(call.A, head) * tile::log2e, call.rule};
 }
 
-/// delta, cum and document of one chunk of one head, from dt and seq_idx.
+/// delta and document of one chunk of one head, from dt and seq_idx.
 template <class W, class Call>
-TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head,
-                               Decays<W>& d) {
+TILEMAMBA_FN void chunk_steps(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head,
+                              Decays<W>& d) {
   w.scan_changes(d.document, call.seq_idx, tokens);
   w.get(d.delta, call.dt, tokens, head);
   w.map(
       d.delta,
       [&rule](float dt, bool inside) { return tile::select(inside, step_size(dt, rule.bias, rule.step), 0.0f); },
       tile::inside(tokens.count));
+}
+
+/// The same, and cum.
+template <class W, class Call>
+TILEMAMBA_FN void chunk_cumsum(W& w, const Call& call, const HeadRule& rule, const Tokens& tokens, int head,
+                               Decays<W>& d) {
+  chunk_steps(w, call, rule, tokens, head, d);
   w.map(
       d.cum, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan(d.cum, d.document);
@@ -72,21 +79,31 @@ TILEMAMBA_FN void load_decays(W& w, const Call& call, const Tokens& tokens, std:
   entry_decays(w, d);
 }
 
-/// exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this chunk. The
-/// exponent is summed from the chunk's end, which loses nothing under strong decay. `after`: log2 of what is left
-/// beyond the chunk.
+/// exit_j = cum_Q - cum_j, summed from the chunk's end, which loses nothing under strong decay.
 template <class W>
-TILEMAMBA_FN void exit_weights(W& w, const HeadRule& rule, float after, Decays<W>& d) {
-  const int leaving = w.last(d.document);
+TILEMAMBA_FN void exit_exponents(W& w, const HeadRule& rule, Decays<W>& d) {
   w.map(
       d.exit, [&rule](float, float delta) { return delta * rule.rate; }, tile::rows(d.delta));
   w.scan_back(d.exit);
+}
+
+/// From these exit_j = 2^(cum_Q - cum_j + after) delta_j for the document that leaves; 0 for one that ended in this
+/// chunk. `after`: log2 of what is left beyond the chunk.
+template <class W>
+TILEMAMBA_FN void weigh_exits(W& w, float after, Decays<W>& d) {
+  const int leaving = w.last(d.document);
   w.map(
       d.exit,
       [=](float tail, float delta, int document) {
         return tile::weigh(delta, tile::exp2(tile::select(document == leaving, tail + after, tile::minus_infinity)));
       },
       tile::rows(d.delta), tile::rows(d.document));
+}
+
+template <class W>
+TILEMAMBA_FN void exit_weights(W& w, const HeadRule& rule, float after, Decays<W>& d) {
+  exit_exponents(w, rule, d);
+  weigh_exits(w, after, d);
 }
 
 }  // namespace tilemamba::kernels

@@ -39,11 +39,20 @@ template <class W, class Shared>
   return w.mma_AtB(tile::add(segment.sum), segment.weighted, group.B);
 }
 
-/// `after` for the chunk before this one.
+/// `after` for the chunk before this one. `total`: cum_Q.
 template <class W>
-[[nodiscard]] TILEMAMBA_FN float after_previous(W& w, const Decays<W>& d, float after) {
+[[nodiscard]] TILEMAMBA_FN float after_previous(W& w, const Decays<W>& d, float total, float after) {
   const bool one_document = w.last(d.document) == 0;
-  return tile::select(one_document, after + w.last(d.cum), tile::minus_infinity);
+  return tile::select(one_document, after + total, tile::minus_infinity);
+}
+
+/// The weights of a chunk's tokens, without cum. @returns `after` for the chunk before.
+template <class W>
+[[nodiscard]] TILEMAMBA_FN float weigh_back(W& w, const HeadRule& rule, float after, Decays<W>& d) {
+  exit_exponents(w, rule, d);
+  const float total = w.first(d.exit) + w.first(d.delta) * rule.rate;
+  weigh_exits(w, after, d);
+  return after_previous(w, d, total, after);
 }
 
 /// Does anything before the chunk at hand still count? Not once a document has started: there the walk ends, so that an
@@ -53,9 +62,8 @@ TILEMAMBA_FN bool reaches_back(float after) { return after != tile::minus_infini
 template <class W>
 TILEMAMBA_FN void step_segment_sum(W& w, const HeadRule& rule, const GroupChunk<W>& group, HeadChunk<W>& chunk,
                                    SegmentSum<W>& segment) {
-  exit_weights(w, rule, segment.after, chunk.decays);
+  segment.after = weigh_back(w, rule, segment.after, chunk.decays);
   auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
-  segment.after = after_previous(w, chunk.decays, segment.after);
   w.wait(sum);
 }
 

@@ -157,7 +157,7 @@ struct SumSegments {
     for (std::int64_t c = first + cut.unit_chunks - 1; c >= first && reaches_back(segment.after); --c) {
       const Tokens tokens = cut.tokens(sequence, c);
       load_group(w, call, tokens, slice.group, false, group);
-      chunk_cumsum(w, call, rule, tokens, slice.head, chunk.decays);
+      chunk_steps(w, call, rule, tokens, slice.head, chunk.decays);
       w.get(chunk.x, call.x, tokens, slice);
       step_segment_sum(w, rule, group, chunk, segment);
     }

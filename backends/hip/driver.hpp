@@ -289,7 +289,7 @@ TILEMAMBA_FN void sum_segments(const Call& call, const HeadBlocks& heads, int co
     fetch(k + 1);
     Layout::place(w, static_cast<int>(k % 2), group, chunk);
     auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
-    segment.after = after_previous(w, chunk.decays, segment.after);
+    segment.after = after_previous(w, chunk.decays, w.last(chunk.decays.cum), segment.after);
     weights(k + 1, segment.after);
     w.wait(sum);
     M::meet();  // all has been read

@@ -602,6 +602,7 @@ struct Worker {
     each_token([&](int i, int e) { out.set(i, changes[e] + total - changes[each - 1]); });
     M::meet_wave();
   }
+  TILEMAMBA_FN float first(const Vector<Q>& v) const { return v.at(0); }
   template <class T>
   TILEMAMBA_FN T last(const Line<T, Q>& v) const {
     return v.at(q - 1);

@@ -537,9 +537,17 @@ struct Worker {
     });
   }
   template <class V>
+  [[nodiscard]] TILEMAMBA_FN auto first(const V& v) const {
+    return known(v.data[0]);
+  }
+  template <class V>
   [[nodiscard]] TILEMAMBA_FN auto last(const V& v) const {
-    const auto value = v.data[v.height - 1];
-    if constexpr (!on_host) team->team_barrier();  // all have it before one of them changes it
+    return known(v.data[v.height - 1]);
+  }
+  /// All have it before one of them changes where it came from.
+  template <class T>
+  [[nodiscard]] TILEMAMBA_FN T known(T value) const {
+    if constexpr (!on_host) team->team_barrier();
     return value;
   }
 

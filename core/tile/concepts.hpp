@@ -57,6 +57,8 @@ concept Worker = requires(W w, typename W::template Shared<Q, N, as_A> C,
   w.scan(vector, document);
   w.scan_back(weights);
   w.scan_changes(document, tokens_view, tokens);
+  { w.first(vector) } -> std::convertible_to<float>;
+  { w.first(weights) } -> std::convertible_to<float>;
   { w.last(vector) } -> std::convertible_to<float>;
   { w.last(document) } -> std::convertible_to<int>;
   // by name

@@ -2,6 +2,7 @@
 /// @file
 /// The CUDA backends without a device: where elements lie, what descriptors say, whole calls on a machine that the host
 /// plays, and mistakes that are put in on purpose, each of which must be seen, and for what it is.
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backends/cuda/sm100/descriptor.hpp"
 #include "backends/cuda/sm90/backend.hpp"
 #include "backends/cuda/sm90/descriptor.cuh"
+#include "backends/cuda/sm90/policy.hpp"
 #include "backends/cuda/tma/tile.cuh"
 #include "core/backend.hpp"
 #include "tests/backend_test.hpp"
@@ -372,6 +374,24 @@ Spec in_long_segments() {
   spec.tokens = 2700;
   return spec;
 }
+Spec of_a_cluster() {
+  Spec spec = usual();
+  spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
+  return spec;
+}
+/// More pairs of heads than are walked at once: some are cut.
+Spec in_dealt_sequences() {
+  Spec spec = of_a_cluster();
+  spec.tokens = 700, spec.heads = 8;
+  return spec;
+}
+/// Of two sequences a walk for the end of each, and beside these a walk for the beginning of one: the other's is dealt
+/// out. Of clusters, and ragged.
+Spec in_dealt_beginnings() {
+  Spec spec = of_a_cluster();
+  spec.batch = 2, spec.tokens = 2681, spec.final_states = DType::f32;
+  return spec;
+}
 /// Many: one segment of more chunks than there are stages.
 Spec in_one_segment() {
   Spec spec = usual();
@@ -388,11 +408,6 @@ Spec by_hand() {
 Spec packed_with_documents() {
   Spec spec = usual();
   spec.pack({100, 90, 140}), spec.new_document = 0.05;
-  return spec;
-}
-Spec of_a_cluster() {
-  Spec spec = usual();
-  spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
   return spec;
 }
 /// Of four blocks, and of more chunks than there are stages.
@@ -413,11 +428,9 @@ Spec of_single_tokens() {
   return spec;
 }
 
-/// "" or what was wrong with a call on a backend's first policy that takes it.
-std::string wrong_call(const Backend& backend, const Spec& spec, Mistake mistake = Mistake::none,
-                       std::uint64_t seed = 1) {
-  Call call(spec);
-  call.prepare();
+/// "" or what was wrong with a call on a backend's first policy that takes it, whatever its outputs are.
+std::string fault_of(const Backend& backend, const Call& call, Mistake mistake = Mistake::none,
+                     std::uint64_t seed = 1) {
   const Problem problem = call.problem();
   for (const Offer& offer : backend.offers(problem)) {
     if (!offer.refusal.empty()) continue;
@@ -430,13 +443,20 @@ std::string wrong_call(const Backend& backend, const Spec& spec, Mistake mistake
     cuda::make(mistake);
     outcome = executable->run(call.arguments, workspace.get(), nullptr);
     cuda::make(Mistake::none);
-    if (!outcome.message.empty()) return outcome.message;
-    if (std::string damage = call.damage(); !damage.empty()) return damage;
-    const golden::Shares shares =
-        golden::compare(problem, golden::gather(call.arguments), expected_of(spec).right, expected_of(spec).bars);
-    return shares.pass() ? "" : "out of its bars: " + std::to_string(shares.worst());
+    return outcome.message;
   }
   return "no policy takes it";
+}
+/// The same, and outputs are right.
+std::string wrong_call(const Backend& backend, const Spec& spec, Mistake mistake = Mistake::none,
+                       std::uint64_t seed = 1) {
+  Call call(spec);
+  call.prepare();
+  if (std::string fault = fault_of(backend, call, mistake, seed); !fault.empty()) return fault;
+  if (std::string damage = call.damage(); !damage.empty()) return damage;
+  const golden::Shares shares =
+      golden::compare(call.problem(), golden::gather(call.arguments), expected_of(spec).right, expected_of(spec).bars);
+  return shares.pass() ? "" : "out of its bars: " + std::to_string(shares.worst());
 }
 const Backend& blackwell() { return ::tilemamba::cuda::sm100::backend(); }
 const Backend& hopper() { return ::tilemamba::cuda::sm90::backend(); }
@@ -449,12 +469,93 @@ void expect_right(const Backend& backend, const std::vector<Spec>& specs, std::u
 }
 const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states()},
                         others = {
-                            in_segments(),           in_long_segments(), in_one_segment(),     by_hand(),
-                            packed_with_documents(), of_a_cluster(),     of_a_large_cluster(), of_single_tokens()};
+                            in_segments(),           in_long_segments(),   in_one_segment(),     by_hand(),
+                            packed_with_documents(), of_a_cluster(),       of_a_large_cluster(), of_single_tokens(),
+                            in_dealt_sequences(),    in_dealt_beginnings()};
 TEST(CudaCalls, OnHopperInWhateverOrder) { expect_right(hopper(), short_ones, 5); }
 TEST(CudaCalls, OnHopperEveryWay) { expect_right(hopper(), others, 1); }
 TEST(CudaCalls, OnBlackwellInWhateverOrder) { expect_right(blackwell(), short_ones, 5); }
 TEST(CudaCalls, OnBlackwellEveryWay) { expect_right(blackwell(), others, 1); }
+/// What is not finite stays in its document, of which a segment's sum has whole chunks before the next one's.
+TEST(CudaCalls, SumsEndWhereADocumentBegins) {
+  Spec spec = in_long_segments();
+  spec.new_document = 1e-9;
+  for (const Backend* const backend : {&hopper(), &blackwell()}) {
+    for (std::int64_t border = 1216; border <= 1472; border += 64) {
+      const auto call = [&](bool spoiled) {
+        Call made(spec);
+        for (std::int64_t t = 0; t < spec.tokens; ++t) set(*made.arguments.seq_idx, t < border ? 7 : 8, 0, t);
+        for (const std::int64_t before : {6, 70, 134}) {
+          if (spoiled) set(made.arguments.B, std::numeric_limits<double>::quiet_NaN(), 0, border - before, 0, 0);
+        }
+        made.prepare();
+        EXPECT_EQ(fault_of(*backend, made), "");
+        return made;
+      };
+      const Call clean = call(false), spoiled = call(true);
+      const auto after = [&](const Call& of) { return slice(of.arguments.y, 1, border, spec.tokens - border); };
+      expect_same_bits(after(clean), after(spoiled), "y from token " + std::to_string(border));
+      expect_same_bits(*clean.arguments.final_states, *spoiled.arguments.final_states, "final state");
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- how sequences are
+// cut
+
+/// Whatever the cut, every unit is walked once, what takes longest begins first, and what a walk begins after has been
+/// summed.
+TEST(CudaWalks, GoOverEveryUnitOnce) {
+  using tilemamba::cuda::tma::Walks;
+  const auto expect = [](const Walks& walks) {
+    std::vector<int> walked(static_cast<std::size_t>(walks.sequences * walks.units));
+    int longest = walks.length;
+    for (int index = 0; index < walks.count(); ++index) {
+      const Walks::Walk walk = walks[index];
+      ASSERT_TRUE(walk.sequence >= 0 && walk.sequence < walks.sequences && walk.begin >= 0 && walk.units > 0);
+      ASSERT_LE(walk.begin + walk.units, walks.units);
+      EXPECT_LE(walk.units, longest);
+      longest = walk.units;
+      for (int unit = 0; unit < walk.begin; ++unit) EXPECT_TRUE(walks.needs_sum(walk.sequence, unit));
+      for (int unit = walk.begin; unit < walk.begin + walk.units; ++unit)
+        ++walked[static_cast<std::size_t>(walk.sequence * walks.units + unit)];
+    }
+    EXPECT_EQ(walked, std::vector<int>(walked.size(), 1));
+  };
+  for (const int sequences : {1, 2, 5}) {
+    for (const int units : {1, 2, 3, 7, 15}) {
+      for (int length = 1; length <= units; ++length) {
+        for (int dealt = 0; dealt < sequences; ++dealt) {
+          SCOPED_TRACE(testing::Message() << sequences << ' ' << units << ' ' << length << ' ' << dealt);
+          expect({length, sequences, units, dealt});
+        }
+      }
+    }
+  }
+}
+/// The calls that are to be cut so, on the machine that is played, are.
+TEST(CudaWalks, AreDealtOut) {
+  using namespace tilemamba::cuda;
+  for (const Spec& spec : {in_dealt_sequences(), in_dealt_beginnings()}) {
+    Call call(spec);
+    const Problem problem = call.problem();
+    const auto policy =
+        std::ranges::find_if(sm90::policies, [&](const tma::Policy& its) { return its.state == problem.state; });
+    constexpr int multiprocessors = 6;  // runtime.cpp
+    EXPECT_GT(tma::cutting_of(problem, *policy, {multiprocessors, multiprocessors / policy->parts}).dealt, 0) << spec;
+  }
+}
+/// 16 sequences on 30 clusters: 30 walks at once, and what two of these leave; uncut or cut evenly they would take two
+/// rounds.
+TEST(CudaWalks, FillTheDevice) {
+  using namespace tilemamba::cuda;
+  const tma::Policy& policy = sm90::policies.back();
+  for (const std::int64_t chunks : {64, 256, 1024}) {
+    const tma::Cutting cutting = tma::best_cutting(4, chunks, 4, policy, {132, 30});
+    EXPECT_EQ(cutting.dealt, 2) << chunks;
+    EXPECT_LT(static_cast<double>(cutting.unit_chunks * cutting.units), 0.63 * static_cast<double>(chunks)) << chunks;
+  }
+}
 
 // ---------------------------------------------------------------------------------------- mistakes put in on purpose
 

@@ -262,6 +262,10 @@ struct Worker {
     }
   }
   template <class V>
+  [[nodiscard]] auto first(const V& v) const {
+    return v.at(0, 0);
+  }
+  template <class V>
   [[nodiscard]] auto last(const V& v) const {
     return v.at(v.height - 1, 0);
   }

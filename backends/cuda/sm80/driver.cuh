@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(W::threads, W::n <= 64 && W::Element::size == 
     HeadChunk<W> chunk;
     Layout::place(w, stage, group, chunk);
     auto sum = add_to_sum(w, group, chunk.decays, chunk.x, segment);
-    segment.after = after_previous(w, chunk.decays, segment.after);
+    segment.after = after_previous(w, chunk.decays, w.last(chunk.decays.cum), segment.after);
     stage = following(stage);
     if (my_turn(k + 1)) weights(stage, segment.after);
     if (my_turn(k + 2)) sum_decays(k + 2, following(stage));

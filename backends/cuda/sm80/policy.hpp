@@ -94,7 +94,7 @@ inline constexpr std::int64_t invariant_segment_tokens = 4096;
   }
   const std::int64_t walks = std::max<std::int64_t>(1, problem.batch * blocks);
   // In chunks walked: one summed, the beginning of a block, a column of a state added.
-  constexpr double sum = 0.4, begin = 1, add = 1.0 / 600;
+  constexpr double sum = 0.4, begin = 1, add = 1.0 / 430;
   const auto time_of = [&](std::int64_t segments) {
     const auto rounds = static_cast<double>(kernels::divide_up(walks * segments, room));
     const double walk = rounds * (static_cast<double>(kernels::divide_up(chunks, segments)) + begin);

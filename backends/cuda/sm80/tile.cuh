@@ -899,6 +899,7 @@ struct Worker : Features<plain_> {
     each_token([&](int i, int e) { out.at(i) = changes[e] + total - changes[each - 1]; });
     __syncwarp();
   }
+  TILEMAMBA_DEVICE float first(const Vector<Q>& v) const { return v.at(0); }
   TILEMAMBA_DEVICE float last(const Vector<Q>& v) const { return v.at(q - 1); }
   TILEMAMBA_DEVICE int last(const Ordinals<Q>& v) const { return documents ? v.at(q - 1) : 0; }
 

@@ -5,6 +5,6 @@
 
 namespace tilemamba::cuda::sm90 {
 
-Kernels bf16_n256(std::size_t variant) { return find_kernels<Cores, Bf16, 128, 2>(variant); }
+Kernels bf16_n256(std::size_t variant) { return find_kernels<Cores, Bf16, 128, 2, 1>(variant); }
 
 }  // namespace tilemamba::cuda::sm90

@@ -5,6 +5,6 @@
 
 namespace tilemamba::cuda::sm90 {
 
-Kernels bf16_n512(std::size_t variant) { return find_kernels<Cores, Bf16, 128, 4>(variant); }
+Kernels bf16_n512(std::size_t variant) { return find_kernels<Cores, Bf16, 128, 4, 2>(variant); }
 
 }  // namespace tilemamba::cuda::sm90

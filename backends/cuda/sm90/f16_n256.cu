@@ -5,6 +5,6 @@
 
 namespace tilemamba::cuda::sm90 {
 
-Kernels f16_n256(std::size_t variant) { return find_kernels<Cores, F16, 128, 2>(variant); }
+Kernels f16_n256(std::size_t variant) { return find_kernels<Cores, F16, 128, 2, 1>(variant); }
 
 }  // namespace tilemamba::cuda::sm90

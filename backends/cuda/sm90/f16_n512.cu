@@ -5,6 +5,6 @@
 
 namespace tilemamba::cuda::sm90 {
 
-Kernels f16_n512(std::size_t variant) { return find_kernels<Cores, F16, 128, 4>(variant); }
+Kernels f16_n512(std::size_t variant) { return find_kernels<Cores, F16, 128, 4, 2>(variant); }
 
 }  // namespace tilemamba::cuda::sm90

@@ -104,8 +104,12 @@ class WalkExecutable : public Executable {
             {lowered, channels_of_slice, policy_workers},
             packed ? kernels::Sequence{} : lowered.sequences[0],
             lowered.sequences.cut.chunks(problem_.tokens),
-            static_cast<int>(cutting_.units)};
+            {}};
     kernels::Call& call = job.call;
+    if (!packed) {
+      job.walks = {static_cast<int>(cutting_.units), static_cast<int>(call.sequences.count) * job.heads.count,
+                   static_cast<int>(job.first_row.units), static_cast<int>(cutting_.dealt)};
+    }
     static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
     static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
     job.entry_states.as_registers = true;
@@ -134,17 +138,15 @@ class WalkExecutable : public Executable {
       void* list[] = {parameter};
       error = cudaLaunchKernelExC(&config, function, list);
     };
-    const std::int64_t units = call.sequences.most_units(),
-                       walks = packed ? units
-                                      : call.sequences.count * kernels::divide_up(job.first_row.units, cutting_.units),
-                       blocks = static_cast<std::int64_t>(job.heads.count) * policy_.parts;
+    const std::int64_t units = call.sequences.most_units(), blocks = job.heads.count,
+                       walks = packed ? units * blocks : job.walks.count();
     const bool segments = call.sequences.slots > 0 && units > 0;
     if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
     if (segments)
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
-             units * blocks, &job, false);
-    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * blocks, &job, segments,
-           policy_.parts);
+             units * blocks * policy_.sum_parts, &job, false);
+    launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
+           segments, policy_.parts);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};

@@ -73,8 +73,8 @@ struct HeadFragments {
   struct DecayTable {};
 
   int lane, warp, worker;
-  int channels;           ///< of the slice; rows beyond are nobody's
-  unsigned chunk_parity;  ///< only a cluster looks at it
+  int channels;    ///< of the slice; rows beyond are nobody's
+  unsigned chunk;  ///< at hand; only a cluster looks at it
 
   TILEMAMBA_DEVICE int row() const { return 16 * warp + lane / 4; }
   TILEMAMBA_DEVICE int column() const { return 2 * (lane % 4); }
@@ -206,7 +206,7 @@ struct HeadFragments {
   /// time to come: see `take`.
   TILEMAMBA_DEVICE void sum_columns(Outputs& y) const {
     if constexpr (K::parts > 1) {
-      wait_phase(shared_address(K::taken) + 8 * worker, chunk_parity ^ 1);
+      wait_phase(shared_address(K::taken) + 8 * buffer(chunk), use(chunk) ^ 1);
       const int part = K::part();
 #pragma unroll
       for (int k = 0; k < own; k += 4) {
@@ -229,28 +229,28 @@ struct HeadFragments {
 #pragma unroll
         for (int to = 1; to < K::parts; ++to) {
           const int there = (part + to) % K::parts;
-          store_there(in_block(place(K::parts - 1 - to) + k * 512, there), its[to],
-                      in_block(shared_address(K::given) + 8 * worker, there));
+          store_there(in_block(place(K::parts - 1 - to, chunk) + k * 512, there), its[to],
+                      in_block(shared_address(K::given) + 8 * buffer(chunk), there));
         }
       }
     }
   }
   /// What others gave of a chunk. Always in the same order.
-  TILEMAMBA_DEVICE void take(Registers<own>& y, unsigned parity) const {
-    const unsigned given = shared_address(K::given) + 8 * worker;
-    wait_phase(given, parity);
-    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next chunk's
+  TILEMAMBA_DEVICE void take(Registers<own>& y, unsigned its) const {
+    const unsigned given = shared_address(K::given) + 8 * buffer(its);
+    wait_phase(given, use(its));
+    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next one's there
 #pragma unroll
     for (int k = 0; k < own; k += 4) {
 #pragma unroll
       for (int from = 0; from < K::parts - 1; ++from) {
-        const float4 more = load_shared_four(place(from) + k * 512);
+        const float4 more = load_shared_four(place(from, its) + k * 512);
         y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
       }
     }
     __syncwarp();
     if (lane < K::parts - 1) {
-      arrive_there(in_block(shared_address(K::taken) + 8 * worker, (K::part() + 1 + lane) % K::parts));
+      arrive_there(in_block(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
     }
   }
   /// The gate.
@@ -330,9 +330,12 @@ struct HeadFragments {
   }
 
  private:
+  /// Where others give this worker their parts of a chunk, and the parity of how often that was used.
+  TILEMAMBA_DEVICE unsigned buffer(unsigned its) const { return worker * K::given_buffers + its % K::given_buffers; }
+  TILEMAMBA_DEVICE static unsigned use(unsigned its) { return its / K::given_buffers & 1; }
   /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
-  TILEMAMBA_DEVICE unsigned place(int from) const {
-    return shared_address(K::given_at) + (worker * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
+  TILEMAMBA_DEVICE unsigned place(int from, unsigned its) const {
+    return shared_address(K::given_at) + (buffer(its) * (K::parts - 1) + from) * (own * 512) + (warp * 32 + lane) * 16;
   }
   /// Only where documents meet can there be anything that a weight of zero has to remove.
   TILEMAMBA_DEVICE static float weighed(float v, float weight) {

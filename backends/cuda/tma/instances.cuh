@@ -10,14 +10,14 @@
 
 namespace tilemamba::cuda::tma {
 
-/// `n`: columns of a block, of which `parts` make a state.
-template <class Cores, class E, int n, int parts = 1>
+/// `n`: columns of a block of the walk, of which `parts` make a state; in the first pass, of `sum_parts`.
+template <class Cores, class E, int n, int parts = 1, int sum_parts = parts>
 Kernels find_kernels(std::size_t wanted) {
   Kernels found;
   const auto look = [&]<std::size_t index>(std::integral_constant<std::size_t, index>) {
     if (index != wanted) return;
     using Out = WalkKernel<Cores, E, n, variants[index], parts>;
-    using Sum = SumKernel<Cores, E, n, Features{variants[index].documents}, parts>;
+    using Sum = SumKernel<Cores, E, n * parts / sum_parts, Features{variants[index].documents}, sum_parts>;
     found.walk = {reinterpret_cast<const void*>(&walk<Out>), Out::threads, Out::shared_bytes};
     found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
   };

@@ -24,6 +24,34 @@ struct States : kernels::StateView {
   bool as_registers = false;  ///< of segments: as the registers that hold them, so that both sides move 16 bytes a lane
 };
 
+/// How rows of a batch, all of them alike, are walked (`Cutting`); a sequence is a row's for the heads of a block. What
+/// takes longest begins first.
+struct Walks {
+  int length;            ///< units of a walk, counted from a sequence's end; its first walk has what is left
+  int sequences, units;  ///< of a sequence
+  int dealt;             ///< of so many sequences, the last, each unit of the first walk is a walk
+
+  struct Walk {
+    int sequence, begin, units;
+  };
+
+  [[nodiscard]] TILEMAMBA_FN int later() const { return (units - 1) / length; }  ///< walks of a sequence but the first
+  [[nodiscard]] TILEMAMBA_FN int first() const { return units - later() * length; }  ///< units of the first
+  [[nodiscard]] TILEMAMBA_FN int count() const { return sequences * later() + sequences - dealt + dealt * first(); }
+
+  [[nodiscard]] TILEMAMBA_FN Walk operator[](int index) const {
+    if (index < sequences * later()) return {index % sequences, units - (index / sequences + 1) * length, length};
+    index -= sequences * later();
+    const int kept = sequences - dealt;
+    if (index < kept) return {index, 0, first()};
+    return {kept + (index - kept) % dealt, (index - kept) / dealt, 1};
+  }
+  /// Does a walk begin after this unit?
+  [[nodiscard]] TILEMAMBA_FN bool needs_sum(int sequence, int unit) const {
+    return unit < units - (later() == 0 && sequence >= sequences - dealt ? 1 : length);
+  }
+};
+
 /// The parameter of a launch.
 struct Job {
   Maps maps;
@@ -33,7 +61,7 @@ struct Job {
   /// Rows of a batch are all like the first, so that a block finds its own by a division of 32 bits.
   kernels::Sequence first_row;
   std::int64_t chunks_of_row;
-  int units_of_walk;
+  Walks walks;
 };
 
 struct Kernel {

@@ -37,13 +37,15 @@ inline constexpr std::array variants = {Features{false, false, false}, Features{
 struct Costs {
   double walk_chunk, sum_chunk;  ///< of one chunk
   double walk, sum;              ///< of a launch, beside its chunks
-  double gather;                 ///< of adding up one segment before
+  double again;                  ///< of a block, beside its chunks, where there was another before it
+  double gather;                 ///< of adding up one segment before, while all multiprocessors do: L2 is shared
 };
 
 struct Policy {
   std::string_view name;  ///< chunk, columns of the state, workers, blocks of a cluster
   int state;              ///< columns of the state, padded
   int parts;              ///< blocks that share them: a cluster
+  int sum_parts;          ///< the same of the first pass, where they are no cluster
   Costs costs;
 
   [[nodiscard]] constexpr int columns() const { return state / parts; }  ///< of a block
@@ -52,9 +54,11 @@ struct Policy {
 /// Where bits must not depend on the company that a sequence keeps, nor on the device.
 inline constexpr std::int64_t invariant_segment_tokens = 4096;
 
-/// How sequences are cut: a block walks `units` units of work, after each unit before has been summed by one.
+/// How sequences are cut: a block walks `units` units of work, after each unit before has been summed by one. A
+/// sequence's last walks are whole; of its first, which has what is left, each unit may be a walk of its own: in the
+/// last `dealt` sequences (of a block's heads each) it is.
 struct Cutting {
-  std::int64_t unit_chunks, units;
+  std::int64_t unit_chunks, units, dealt = 0;
 };
 
 /// What a device runs at once, one block on each multiprocessor.
@@ -62,32 +66,61 @@ struct AtOnce {
   int blocks, clusters;
 };
 
-/// The cut that makes `sequences` sequences of `chunks` chunks each shortest; `clusters` of `parts` blocks walk each
-/// segment. Units may be shorter than what a block walks, since the sums, which leave out a sequence's last walk, would
-/// otherwise leave multiprocessors idle.
-[[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t clusters, int parts,
-                                          const AtOnce& at_once, const Costs& costs) {
-  constexpr std::int64_t most_units = 4;
+/// The cut that makes `sequences` sequences of `chunks` chunks each shortest; `clusters` clusters walk each segment and
+/// as many times the policy's `sum_parts` blocks sum it, two chunks at a time. Units may be shorter than what a block
+/// walks, since the sums, which leave out a sequence's last walk, would otherwise leave multiprocessors idle. Where
+/// there is room for both, walks begin beside the sums.
+[[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t clusters,
+                                          const Policy& policy, const AtOnce& at_once) {
+  const Costs& costs = policy.costs;
+  constexpr std::int64_t most_units = 4, most_dealt = 16;
   Cutting best{chunks, 1};
   double least = -1;
-  const std::int64_t most = std::min<std::int64_t>(chunks, 2 * at_once.clusters);
+  const auto rounds = [](std::int64_t work, std::int64_t places) {
+    return static_cast<double>(kernels::divide_up(work, places));
+  };
+  const auto sums = [&](std::int64_t summed, std::int64_t unit, std::int64_t walking, std::int64_t gathered) {
+    if (summed == 0) return 0.0;
+    const double times = rounds(summed * policy.sum_parts, at_once.blocks), chunks_of_unit = 2 * rounds(unit, 2),
+                 share = std::min(1.0, static_cast<double>(walking) / at_once.clusters);
+    return costs.sum - costs.again + times * (chunks_of_unit * costs.sum_chunk + costs.again) +
+           static_cast<double>(gathered) * share * costs.gather;
+  };
+  const auto consider = [&](double time, const Cutting& cutting) {
+    if (least >= 0 && time >= least) return;
+    least = time;
+    best = cutting;
+  };
+  const std::int64_t rows = sequences * clusters, most = std::min<std::int64_t>(chunks, 2 * at_once.clusters);
   for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
     for (std::int64_t units = 1; units <= (wanted == 1 ? 1 : most_units); ++units) {
       const std::int64_t unit = kernels::divide_up(chunks, wanted * units),
-                         walks = kernels::divide_up(chunks, unit * units), summed = (walks - 1) * units;
-      const auto rounds = [](std::int64_t work, int places) {
-        return static_cast<double>(kernels::divide_up<std::int64_t>(work, places));
-      };
-      const auto length = static_cast<double>(unit);
-      double time = rounds(sequences * walks * clusters, at_once.clusters) *
-                    (length * static_cast<double>(units) * costs.walk_chunk + costs.walk);
-      if (summed > 0) {
-        time += rounds(sequences * summed * clusters * parts, at_once.blocks) * (length * costs.sum_chunk + costs.sum) +
-                static_cast<double>(summed) * costs.gather;
-      }
-      if (least >= 0 && time >= least) continue;
-      least = time;
-      best = {unit, units};
+                         walks = kernels::divide_up(chunks, unit * units),
+                         summed = kernels::divide_up(chunks, unit) - units;
+      const double times = rounds(rows * walks, at_once.clusters),
+                   walk = static_cast<double>(unit * units) * costs.walk_chunk + costs.again;
+      const bool beside = summed > 0 && rows * (summed * policy.sum_parts + walks * policy.parts) <= at_once.blocks;
+      consider(
+          (beside ? 0.0 : costs.walk) - costs.again + times * walk + sums(rows * summed, unit, rows * walks, summed),
+          {unit, units});
+    }
+  }
+  // Where the first walks of all sequences do not fit in beside the others, those of some are dealt out. (Without
+  // clusters calls became slower by it: what they wait for is memory, and neighbours no longer read B and C together.)
+  const bool in_clusters = at_once.clusters < at_once.blocks;
+  const std::int64_t walks = kernels::divide_up<std::int64_t>(at_once.clusters, rows),
+                     dealt = rows * walks - at_once.clusters, kept = rows - dealt;
+  for (std::int64_t first = 2; in_clusters && dealt > 0 && first <= most_dealt; ++first) {
+    for (std::int64_t units = first; units <= (walks == 1 ? first : 2 * most_dealt); ++units) {
+      const std::int64_t of_sequence = (walks - 1) * units + first, unit = kernels::divide_up(chunks, of_sequence);
+      if (kernels::divide_up(chunks, unit) != of_sequence) continue;
+      const double chunk = static_cast<double>(unit) * costs.walk_chunk,
+                   whole = static_cast<double>(units) * chunk + costs.walk,
+                   begun = static_cast<double>(first) * chunk + costs.walk +
+                           rounds(dealt * first, kept) * (chunk + costs.again);
+      const std::int64_t before = walks == 1 ? first - 1 : of_sequence - units;
+      consider(std::max(whole, begun) + sums((walks == 1 ? dealt : rows) * before, unit, at_once.clusters, before),
+               {unit, units, dealt});
     }
   }
   return best;
@@ -101,7 +134,7 @@ struct AtOnce {
   const std::int64_t chunks = std::max<std::int64_t>(1, kernels::divide_up<std::int64_t>(problem.tokens, q));
   // The lengths of packed sequences are not known: pieces as if all were one.
   const std::int64_t sequences = problem.packed_sequences ? 1 : std::max<std::int64_t>(1, problem.batch);
-  Cutting cutting = best_cutting(sequences, chunks, blocks, policy.parts, at_once, policy.costs);
+  Cutting cutting = best_cutting(sequences, chunks, blocks, policy, at_once);
   if (problem.packed_sequences) cutting = {cutting.unit_chunks * cutting.units, 1};
   return cutting;
 }

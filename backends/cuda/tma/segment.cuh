@@ -61,6 +61,7 @@ struct Segment {
   int begin, chunks;         ///< chunks of the sequence
   int tokens_of_row;
   int period, chunks_of_period;
+  bool is_summed;  ///< as a unit, by the first pass
 
   /// Is the sequence's end this segment's?
   [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index + units >= sequence.units; }
@@ -93,23 +94,30 @@ struct Segment {
   }
 };
 
-/// Segments of `units` units each. @returns false where the block, and its cluster, have nothing to do.
+/// The segment that is a walk (or, in `Walks` of one unit each, a unit). @returns false where the block, and its
+/// cluster, have nothing to do.
 template <class K>
-TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, int units) {
+TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& walks) {
   const kernels::Sequences& sequences = job.call.sequences;
-  const unsigned cluster = blockIdx.x / K::parts;
-  const unsigned segment = cluster / static_cast<unsigned>(job.heads.count);
-  const int block = static_cast<int>(cluster - segment * static_cast<unsigned>(job.heads.count));
+  const unsigned cluster = blockIdx.x / K::parts, blocks = static_cast<unsigned>(job.heads.count);
   std::int64_t chunks = job.chunks_of_row;
+  int block, units = 1;
   if (sequences.cu_seqlens != nullptr) {
+    const unsigned segment = cluster / blocks;
     if (segment >= sequences.units()) return false;
+    block = static_cast<int>(cluster - segment * blocks);
     out.sequence = sequences.of_unit(segment);
     out.index = segment - out.sequence.first_unit;
+    out.is_summed = out.index + 1 < out.sequence.units;
     chunks = sequences.cut.chunks(out.sequence.length);
   } else {
+    const Walks::Walk walk = walks[static_cast<int>(cluster)];
+    const unsigned index = static_cast<unsigned>(walk.sequence) / blocks;
+    block = static_cast<int>(walk.sequence - index * blocks);
+    units = walk.units;
+    out.index = walk.begin;
+    out.is_summed = job.walks.needs_sum(walk.sequence, walk.begin);
     kernels::Sequence row = job.first_row;
-    const unsigned segments = (static_cast<unsigned>(row.units) + units - 1) / units, index = segment / segments;
-    out.index = (segment - index * segments) * units;
     row.index = row.batch = index;
     row.first_unit = index * row.units;
     row.first_slot = index * (row.units - sequences.cut.stateless_units);

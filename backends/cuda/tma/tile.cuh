@@ -24,6 +24,8 @@ using tile::Q;
 
 inline constexpr unsigned plane_bytes = 64 * 128;  ///< 64 rows of 64 elements of 16 bits
 
+inline constexpr unsigned most_bytes = 227 * 1024;  ///< of shared memory, of a block
+
 /// Where the 16-byte piece `piece` of row `row` of a plane lies.
 TILEMAMBA_DEVICE unsigned swizzled(unsigned row, unsigned piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
 
@@ -62,12 +64,14 @@ struct Registers {
   float r[count];
 };
 
-/// Two consecutive elements in each lane of a warp.
+/// Consecutive elements in each lane of a warp.
+template <int each>
 struct LaneVector {
-  float r[2];
+  float r[each];
 };
+template <int each>
 struct LaneOrdinals {
-  int r[2];
+  int r[each];
 };
 struct SharedVector {
   const float* at;

@@ -33,32 +33,36 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr int threads = 128 * (2 + policy_workers);
   using Decays = StageDecays<features.documents, parts == 1>;
 
+  /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?
+  static constexpr bool finishes_late = parts > 1 && !features.documents;
+
   // Shared memory: [C, B of each stage][x][z][decayed scores][y given by others][scores given][decays][ones][D]
   // [barriers][segment]
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;
   static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
-  /// A tile of x comes, becomes y and leaves: that takes longer than two chunks of a small state.
-  static constexpr int x_stages = n == 64 ? 4 : 3, z_stages = features.rich ? 2 : 0;
+  /// A tile of x comes, becomes y and leaves: that takes longer than two chunks of a small state, or if y is late.
+  static constexpr int x_stages = n == 64 || (finishes_late && parts == 2) ? 4 : 3, z_stages = features.rich ? 2 : 0;
+  /// What is late is given into another buffer than the chunk before; between two blocks x gains more from the room.
+  static constexpr int given_buffers = finishes_late && parts > 2 ? 2 : 1;
   static constexpr unsigned z_bytes = head_bytes / parts;
   static constexpr unsigned decayed_tile = own_tokens * 128, decayed_bytes = 2 * policy_workers * decayed_tile;
   static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
   static constexpr unsigned scores_bytes = (parts > 1 ? parts : 0) * own_tokens * q * 4;     ///< to a block
-  static constexpr unsigned other_bytes =
-      x_stages * head_bytes + z_stages * z_bytes + decayed_bytes + policy_workers * given_bytes + scores_bytes + 2048;
-  static constexpr unsigned most_bytes = 227 * 1024;
+  static constexpr unsigned other_bytes = x_stages * head_bytes + z_stages * z_bytes + decayed_bytes +
+                                          given_buffers * policy_workers * given_bytes + scores_bytes + 2048;
   static constexpr int fitting_stages = (most_bytes - other_bytes) / (stage_bytes + policy_workers * sizeof(Decays));
   static constexpr int stages = fitting_stages < 6 ? fitting_stages : 6;
   static constexpr unsigned x_at = stages * stage_bytes;
   static constexpr unsigned z_at = x_at + x_stages * head_bytes;
   static constexpr unsigned decayed_at = z_at + z_stages * z_bytes;
   static constexpr unsigned given_at = decayed_at + decayed_bytes;
-  static constexpr unsigned scores_at = given_at + policy_workers * given_bytes;
+  static constexpr unsigned scores_at = given_at + given_buffers * policy_workers * given_bytes;
   static constexpr unsigned decays_at = scores_at + scores_bytes;
   static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
-  static constexpr int cluster_barriers = parts > 1 ? 2 * policy_workers + 2 : 0;
+  static constexpr int cluster_barriers = parts > 1 ? 2 * (given_buffers * policy_workers + 1) : 0;
   static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers;
   static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
   static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
@@ -67,9 +71,6 @@ struct WalkKernel : PartOfState<n_, parts_> {
 
   /// Is the next chunk's state prepared under this one's products?
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
-
-  /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?
-  static constexpr bool finishes_late = parts > 1 && !features.documents;
 
   // Registers of a thread of each role; 512 in all.
   static constexpr int head_registers = Cores::head_registers(n);
@@ -85,10 +86,10 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr unsigned x_full = of(3 * stages + 4 * policy_workers), y_full = x_full + 8 * x_stages,
                             z_full = y_full + 8 * x_stages;
   static constexpr unsigned x_landed = z_full + 8 * z_stages;  ///< of a chunk that must be made clean
-  /// Of each worker: what the other blocks gave is there; all of them have taken what was given before.
-  static constexpr unsigned given = x_landed + 8, taken = given + 8 * policy_workers;
+  /// Of each worker and buffer: what the other blocks gave is there; all of them have taken what was given before.
+  static constexpr unsigned given = x_landed + 8, taken = given + 8 * given_buffers * policy_workers;
   /// The same of scores, whose parts a block gives to itself too.
-  static constexpr unsigned scores_given = taken + 8 * policy_workers, scores_taken = scores_given + 8;
+  static constexpr unsigned scores_given = taken + 8 * given_buffers * policy_workers, scores_taken = scores_given + 8;
   /// Of a chunk to this block: 16 rows have 16 columns more than those before.
   static TILEMAMBA_DEVICE unsigned scores_given_bytes() {
     constexpr unsigned rows = own_tokens / 16;
@@ -111,9 +112,9 @@ struct WalkKernel : PartOfState<n_, parts_> {
     init(y_full, x_stages, 4 * policy_workers);
     init(z_full, z_stages + 1, 1);
     if constexpr (parts > 1) {
-      init(given, policy_workers, 1);
-      init(taken, policy_workers, 4 * (parts - 1));
-      for (int worker = 0; worker < policy_workers; ++worker) expect_bytes(memory + given + 8 * worker, given_bytes);
+      init(given, given_buffers * policy_workers, 1);
+      init(taken, given_buffers * policy_workers, 4 * (parts - 1));
+      for (int k = 0; k < given_buffers * policy_workers; ++k) expect_bytes(memory + given + 8 * k, given_bytes);
       init(scores_given, 1, 1);
       init(scores_taken, 1, 4 * parts);
       expect_bytes(memory + scores_given, scores_given_bytes());
@@ -299,10 +300,10 @@ struct Walk {
     const Segment::Often often = segment.often;
     const int chunks = segment.chunks;
     const auto fetch = [&](const W& w, int k) {
-      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, k)) : Steps{};
+      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, k)) : typename W::Steps{};
     };
     W w(job.call.dt, segment.batch, head, lane);
-    Steps next = fetch(w, 0);
+    typename W::Steps next = fetch(w, 0);
     unsigned cleaned = 0;  // parities, one a stage
     for (int k = 0; k < chunks; ++k) {
       const int in_stage = k % K::stages;  // from k each time: few registers here
@@ -441,6 +442,7 @@ struct Walk {
 
   TILEMAMBA_DEVICE void walk_head(int worker) const {
     using W = typename K::HeadWorker;
+    if constexpr (K::finishes_late) worker = forgotten(worker);  // asked for anew it takes long
     // Looked up again where it is needed: in between there are no registers for it.
     const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
     const auto real = [&] { return worker < segment.often.real_workers; };
@@ -488,7 +490,7 @@ struct Walk {
       w.lane = forgotten(w.lane);
       if constexpr (features.wide) see_channels();
       auto chunk = chunk_at(0, x_stage);
-      w.take(out.y, k & 1);
+      w.take(out.y, static_cast<unsigned>(k));
       finish(chunk, k);
       store(x_stage, k);
     };
@@ -525,7 +527,7 @@ struct Walk {
         w.fetch(next.x);
         kernels::prepare_state(w, next.decays, next.x, carried);
       };
-      w.chunk_parity = buffer;
+      w.chunk = static_cast<unsigned>(k);
       kernels::step_fused(
           w, call, group, chunk, carried, out,
           [&] {
@@ -539,12 +541,17 @@ struct Walk {
               if constexpr (K::parts > 1 && features.wide) see_channels();
               if (real()) kernels::put_snapshot(w, call, segment.sequence, tokens(k), slice(), carried);
             }
-            if constexpr (K::prepares_early) prepare_next();
+            if constexpr (K::prepares_early) {
+              // B and C are done with: what comes next there is on its way while the next chunk is prepared.
+              __syncwarp();
+              if (lane == 0) arrive(memory + K::empty + 8 * stage);
+              prepare_next();
+            }
           });
       w.collect(out.y, chunk.x);
       __syncwarp();
       if (lane == 0) {
-        arrive(memory + K::empty + 8 * stage);
+        if constexpr (!K::prepares_early) arrive(memory + K::empty + 8 * stage);
         arrive(memory + K::decayed_empty + 8 * (2 * worker + buffer));
       }
       if constexpr (K::parts == 1) finish(chunk, k);
@@ -567,7 +574,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   const unsigned memory = shared_address(0);
   int work = 0;
   if (threadIdx.x == 0) {
-    work = find_segment<K>(segment, job, job.units_of_walk);
+    work = find_segment<K>(segment, job, job.walks);
     K::init_barriers(memory);
     if (work != 0 && segment.chunks > 0) {
       for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
