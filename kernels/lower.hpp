@@ -16,6 +16,7 @@ struct Arrangement {
   Schedule schedule = Schedule::staged;
   int chunk = 64;                   ///< Q
   std::int64_t segment_chunks = 1;  ///< fused: chunks of a segment
+  int stateless_segments = 1;       ///< fused: the first of a sequence that need no state in the workspace
 };
 
 inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as segment_chunks: sequences are not cut
@@ -23,7 +24,7 @@ inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as s
 [[nodiscard]] inline Cut cut_of(const Problem& problem, const Arrangement& arrangement) {
   const bool staged = arrangement.schedule == Schedule::staged;
   return {arrangement.chunk, problem.options.chunk_states_every, staged ? 1 : arrangement.segment_chunks,
-          staged ? 0 : 1};
+          staged ? 0 : arrangement.stateless_segments};
 }
 
 /// Offsets in the workspace; every piece starts at a multiple of 256 bytes.

@@ -113,6 +113,26 @@ TILEMAMBA_FN void gather_segments(W& w, const Call& call, const Sequence& sequen
   }
 }
 
+// ----------------------------------------------------------------------------------------------- instead of both:
+// segments that reach one another
+
+/// Where all segments of a sequence are walked at once by workers that reach one another, each is first gone over for
+/// its state alone, from zero. `left`: what is left, at the end of the chunks so far, of a state that entered the
+/// segment.
+template <class W, class Shared>
+[[nodiscard]] TILEMAMBA_FN typename W::Token step_sum(W& w, const GroupChunk<W>& group, const Decays<W>& d,
+                                                      const Shared& x, Carried<W>& c, float& left) {
+  left *= w.last(d.entry);
+  prepare_state(w, d, x, c);
+  return advance_state(w, group, c);
+}
+
+/// The state that enters the segment, in place of its sum. The driver gives the first what enters the sequence.
+template <class W>
+TILEMAMBA_FN void scan_sums(W& w, const Sequence& sequence, std::int64_t segment, float left, Carried<W>& c) {
+  w.chained_scan(c.S, segment, sequence.units, [left](float S, float sum) { return tile::weigh(S, left) + sum; });
+}
+
 // ------------------------------------------------------------------------------------------------------ third pass:
 // the walk
 

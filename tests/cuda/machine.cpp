@@ -63,10 +63,19 @@ void meet_some(int id, int threads) {
   at_work->meet(at_work->my_block().meetings.at(static_cast<std::size_t>(id)), threads, 0,
                 "others at barrier " + std::to_string(id));
 }
-void meet_cluster() {
+void arrive_at_cluster() {
   if (mistake == Mistake::cluster_does_not_meet) return;
-  at_work->meet(at_work->cluster_meeting, static_cast<int>(at_work->its.threads * at_work->its.cluster), 0,
-                "the other threads of its cluster");
+  Barrier& barrier = at_work->cluster_barrier;
+  at_work->mine().cluster_phase = barrier.phase;
+  at_work->tell(barrier.gathered, at_work->me());
+  at_work->count(barrier, 1, 0);
+}
+void wait_for_cluster() {
+  if (mistake == Mistake::cluster_does_not_meet) return;
+  Barrier& barrier = at_work->cluster_barrier;
+  if (barrier.phase != at_work->mine().cluster_phase) return at_work->learn(at_work->me(), barrier.released);
+  barrier.waiting.push_back(at_work->me());
+  at_work->sleep("the other threads of its cluster");
 }
 void together(void* mine, void (*perform)(void* const*)) {
   at_work->gather_warp(mine, [&](const std::vector<int>&) { perform(at_work->my_warp().objects.data()); });

@@ -108,7 +108,8 @@ void write_shared(unsigned address, const void* from, unsigned size);
 void meet_warp();
 [[nodiscard]] int meet_block(int vote);  ///< @returns whether any vote is not 0
 void meet_some(int id, int threads);
-void meet_cluster();
+void arrive_at_cluster();
+void wait_for_cluster();
 /// All lanes of the warp come here, each with an object of its own; `perform` is called once with all of them. No
 /// memory is ordered by it.
 void together(void* mine, void (*perform)(void* const* all));

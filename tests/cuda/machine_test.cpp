@@ -362,10 +362,34 @@ Spec with_chunk_states() {
   spec.tokens = 200, spec.type(DType::f16), spec.chunk_states = DType::f32, spec.options.chunk_states_every = 48;
   return spec;
 }
-/// Few heads: segments are summed first.
+/// Few heads: segments are summed first (there is a gate: no cluster has them all).
 Spec in_segments() {
   Spec spec = usual();
-  spec.tokens = 700, spec.heads = 1, spec.head_dim = 64;
+  spec.tokens = 700, spec.heads = 1, spec.head_dim = 64, spec.z = true;
+  return spec;
+}
+/// Few heads: a cluster has all segments of a sequence. The last is shorter, and its last chunk not full.
+Spec in_a_chain() {
+  Spec spec = usual();
+  spec.tokens = 680, spec.heads = 1, spec.head_dim = 64;
+  return spec;
+}
+/// Of more pieces of a state than there is room for at once.
+Spec in_chains() {
+  Spec spec = in_a_chain();
+  spec.batch = 2, spec.state = 128;
+  return spec;
+}
+/// And of more chunks than there are stages.
+Spec in_a_long_chain() {
+  Spec spec = in_a_chain();
+  spec.tokens = 2000, spec.head_dim = 72, spec.state = 128;
+  return spec;
+}
+/// Segments of several blocks.
+Spec in_a_chain_of_parts() {
+  Spec spec = in_a_chain();
+  spec.tokens = 500, spec.state = 256;
   return spec;
 }
 /// Of more chunks than there are stages.
@@ -467,11 +491,12 @@ void expect_right(const Backend& backend, const std::vector<Spec>& specs, std::u
       EXPECT_EQ(wrong_call(backend, spec, Mistake::none, 100 * seed), "") << backend.name() << ' ' << spec;
   }
 }
-const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states()},
+const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states(), in_a_chain()},
                         others = {
-                            in_segments(),           in_long_segments(),   in_one_segment(),     by_hand(),
-                            packed_with_documents(), of_a_cluster(),       of_a_large_cluster(), of_single_tokens(),
-                            in_dealt_sequences(),    in_dealt_beginnings()};
+                            in_segments(),           in_long_segments(),    in_one_segment(),     by_hand(),
+                            packed_with_documents(), of_a_cluster(),        of_a_large_cluster(), of_single_tokens(),
+                            in_dealt_sequences(),    in_dealt_beginnings(), in_chains(),          in_a_long_chain(),
+                            in_a_chain_of_parts()};
 TEST(CudaCalls, OnHopperInWhateverOrder) { expect_right(hopper(), short_ones, 5); }
 TEST(CudaCalls, OnHopperEveryWay) { expect_right(hopper(), others, 1); }
 TEST(CudaCalls, OnBlackwellInWhateverOrder) { expect_right(blackwell(), short_ones, 5); }
@@ -533,6 +558,12 @@ TEST(CudaWalks, GoOverEveryUnitOnce) {
     }
   }
 }
+/// Of an H200: clusters of 1, 2, ... blocks.
+constexpr ::tilemamba::cuda::tma::AtOnce at_once = {0, 132, 66, 39, 30, 22, 17, 15, 15};
+
+/// Of the one that the host plays (runtime.cpp).
+constexpr ::tilemamba::cuda::tma::AtOnce of_the_played_machine = {0, 6, 3, 2, 1, 1, 1, 1, 1};
+
 /// The calls that are to be cut so, on the machine that is played, are.
 TEST(CudaWalks, AreDealtOut) {
   using namespace tilemamba::cuda;
@@ -541,8 +572,7 @@ TEST(CudaWalks, AreDealtOut) {
     const Problem problem = call.problem();
     const auto policy =
         std::ranges::find_if(sm90::policies, [&](const tma::Policy& its) { return its.state == problem.state; });
-    constexpr int multiprocessors = 6;  // runtime.cpp
-    EXPECT_GT(tma::cutting_of(problem, *policy, {multiprocessors, multiprocessors / policy->parts}).dealt, 0) << spec;
+    EXPECT_GT(tma::cutting_of(problem, *policy, of_the_played_machine).dealt, 0) << spec;
   }
 }
 /// 16 sequences on 30 clusters: 30 walks at once, and what two of these leave; uncut or cut evenly they would take two
@@ -551,10 +581,70 @@ TEST(CudaWalks, FillTheDevice) {
   using namespace tilemamba::cuda;
   const tma::Policy& policy = sm90::policies.back();
   for (const std::int64_t chunks : {64, 256, 1024}) {
-    const tma::Cutting cutting = tma::best_cutting(4, chunks, 4, policy, {132, 30});
+    const tma::Cutting cutting = tma::best_cutting(4, chunks, 4, policy, at_once, true);
     EXPECT_EQ(cutting.dealt, 2) << chunks;
     EXPECT_LT(static_cast<double>(cutting.unit_chunks * cutting.units), 0.63 * static_cast<double>(chunks)) << chunks;
   }
+}
+
+// --------------------------------------------------------------------------------------------------------------- plans
+
+/// How sm90 cuts a problem.
+::tilemamba::cuda::tma::Cutting cutting(const Problem& problem, const ::tilemamba::cuda::tma::AtOnce& on = at_once) {
+  using namespace ::tilemamba::cuda;
+  for (const tma::Policy& policy : sm90::policies) {
+    if (problem.state <= policy.state) return tma::cutting_of(problem, policy, on);
+  }
+  return {};
+}
+/// Of the published grid.
+Problem of_the_grid(std::int64_t tokens, int state) {
+  Problem problem;
+  problem.x = problem.y = problem.dt = DType::bf16;
+  problem.batch = 4, problem.tokens = tokens, problem.heads = 8, problem.groups = 1;
+  problem.head_dim = 64, problem.state = state;
+  return problem;
+}
+TEST(CudaPlans, ShortSequencesAreChains) {
+  for (const int state : {64, 128}) {
+    const Problem problem = of_the_grid(1024, state);
+    const auto cut = cutting(problem);
+    EXPECT_EQ(cut.chained, 6) << state;  // 16 clusters, as many as there are pairs of heads
+    EXPECT_EQ(cut.unit_chunks, 3) << state;
+    EXPECT_EQ(cut.units, 1) << state;
+    const kernels::WorkspaceLayout layout(problem, ::tilemamba::cuda::tma::arrangement_of(cut));
+    EXPECT_EQ(layout.slots, 0);
+    EXPECT_EQ(layout.bytes, 0U);
+  }
+}
+TEST(CudaPlans, ChainsOfThePlayedMachine) {
+  for (const Spec& spec : {in_a_chain(), in_chains(), in_a_long_chain(), in_a_chain_of_parts()})
+    EXPECT_GT(cutting(Call(spec).problem(), of_the_played_machine).chained, 1) << spec;
+}
+TEST(CudaPlans, ChainsFitClusters) {
+  for (std::int64_t tokens = 1; tokens < 10000; tokens += 7) {
+    for (const int state : {64, 128, 256, 512}) {
+      const auto cut = cutting(of_the_grid(tokens, state));
+      EXPECT_LE(cut.chained * std::max(1, state / 128), ::tilemamba::cuda::tma::most_blocks_of_cluster);
+      if (cut.chained == 1) continue;
+      // No segment is empty, and none is left over.
+      EXPECT_EQ(kernels::divide_up(kernels::divide_up<std::int64_t>(tokens, 64), cut.unit_chunks), cut.chained);
+    }
+  }
+}
+TEST(CudaPlans, ChainsAreForPlainCalls) {
+  const auto chained = [](const auto& change) {
+    Problem problem = of_the_grid(1024, 128);
+    change(problem);
+    return cutting(problem).chained;
+  };
+  EXPECT_EQ(chained([](Problem&) {}), 6);
+  EXPECT_EQ(chained([](Problem& problem) { problem.z = true; }), 1);
+  EXPECT_EQ(chained([](Problem& problem) { problem.seq_idx = true; }), 1);
+  EXPECT_EQ(chained([](Problem& problem) { problem.y = DType::f32; }), 1);
+  EXPECT_EQ(chained([](Problem& problem) { problem.options.batch_invariant = true; }), 1);
+  EXPECT_EQ(chained([](Problem& problem) { problem.batch = 1, problem.packed_sequences = 2; }), 1);
+  EXPECT_EQ(chained([](Problem& problem) { problem.tokens = 65536; }), 1);
 }
 
 // ---------------------------------------------------------------------------------------- mistakes put in on purpose
@@ -574,19 +664,20 @@ void expect_seen(const Backend& backend, const std::vector<Made>& all) {
   }
 }
 TEST(CudaMistakes, OfWhoWaits) {
-  expect_seen(hopper(), {
-                            {Mistake::wait_left_out, usual(), "has not waited for that"},
-                            {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
-                            {Mistake::parity_swapped, usual(), ""},
-                            {Mistake::arrival_left_out, usual(), "nobody can go on"},
-                            {Mistake::arrival_too_many, usual(), "has not waited for that"},
-                            {Mistake::bytes_miscounted, usual(), "more bytes come to a barrier than are expected"},
-                            {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
-                            {Mistake::warp_does_not_meet, usual(), "has not waited for that"},
-                            {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
-                            {Mistake::stores_not_waited_for, usual(), "the copy engine, storing for warp 3 reads"},
-                            {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
-                        });
+  expect_seen(hopper(),
+              {
+                  {Mistake::wait_left_out, usual(), "has not waited for that"},
+                  {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
+                  {Mistake::parity_swapped, usual(), ""},
+                  {Mistake::arrival_left_out, usual(), "nobody can go on"},
+                  {Mistake::arrival_too_many, usual(), "has not waited for that"},
+                  {Mistake::bytes_miscounted, usual(), "more bytes come to a barrier than are expected"},
+                  {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
+                  {Mistake::warp_does_not_meet, usual(), "has not waited for that"},
+                  {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
+                  {Mistake::stores_not_waited_for, in_one_segment(), "the copy engine, storing for warp 3 reads"},
+                  {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
+              });
 }
 TEST(CudaMistakes, OfWhatAClusterSums) {
   for (const Backend* const backend : {&hopper(), &blackwell()}) {
@@ -600,12 +691,25 @@ TEST(CudaMistakes, OfWhatAClusterSums) {
                           });
   }
 }
+/// A state that goes along a chain comes as outputs do in a cluster.
+TEST(CudaMistakes, OfChains) {
+  for (const Backend* const backend : {&hopper(), &blackwell()}) {
+    expect_seen(*backend, {
+                              {Mistake::cluster_does_not_meet, in_a_long_chain(), "and it has not waited for that"},
+                              {Mistake::outputs_not_waited_for, in_a_long_chain(), "has not waited for that"},
+                              {Mistake::outputs_parity_swapped, in_a_long_chain(), ""},
+                              {Mistake::outputs_bytes_miscounted, in_a_long_chain(), ""},
+                              {Mistake::wait_left_out, in_a_long_chain(), "has not waited for that"},
+                              {Mistake::arrival_left_out, in_a_long_chain(), "nobody can go on"},
+                          });
+  }
+}
 TEST(CudaMistakes, OfWgmma) {
   expect_seen(hopper(),
               {
                   {Mistake::product_not_fenced, usual(), "a product without wgmma.fence"},
-                  {Mistake::product_not_waited_for, usual(), "a register of a product that is under way"},
-                  {Mistake::product_waited_for_too_late, usual(), "a register of a product that is under way"},
+                  {Mistake::product_not_waited_for, in_one_segment(), "a register of a product that is under way"},
+                  {Mistake::product_waited_for_too_late, in_one_segment(), "a register of a product that is under way"},
                   {Mistake::wrong_stride, usual(), "its product reads shared memory"},
               });
 }
@@ -624,9 +728,9 @@ TEST(CudaMistakes, OfTcgen05) {
                                {Mistake::before_left_out, usual(), "and that has not been waited for"},
                                {Mistake::after_left_out, usual(), "and that has not been waited for"},
                                {Mistake::commit_left_out, usual(), "nobody can go on"},
-                               {Mistake::commit_too_early, usual(), "and that has not been waited for"},
+                               {Mistake::commit_too_early, in_one_segment(), "and that has not been waited for"},
                                {Mistake::lanes_of_others, usual(), "is none of its warp's"},
-                               {Mistake::other_half_of_lanes, usual(), "are in different lanes"},
+                               {Mistake::other_half_of_lanes, usual(), "it reads tensor memory"},
                                {Mistake::few_columns, usual(), "are not all allocated"},
                                {Mistake::columns_overlap, usual(), "tensor memory"},
                                {Mistake::instruction_of_other_type, usual(), "out of its bars"},

@@ -93,6 +93,7 @@ struct Thread {
   std::vector<Registers> under_way;
   int groups = 0;  ///< of products that it has committed
   bool fenced = false;
+  unsigned cluster_phase = 0;                        ///< in which it arrived at its cluster's barrier
   std::array<std::uint32_t, tensor_users> tensor{};  ///< uses of tensor memory that its own may follow
   std::string waits_for;
 };
@@ -199,7 +200,8 @@ class Machine {
       block.tensor_begin = block.tensor_end = 0;
       block.relinquished = false;
     }
-    cluster_meeting = {};
+    cluster_barrier = {};
+    cluster_barrier.arrivals = cluster_barrier.pending = count_;
     loads.clear(), stores_under_way.clear();
     ready_.clear();
     for (int t = 0; t < count_; ++t) ready_.push_back(t);
@@ -522,7 +524,7 @@ class Machine {
       if (t != me()) wake(t);
     }
   }
-  Meeting cluster_meeting;
+  Barrier cluster_barrier;
 
   // ------------------------------------------------------------------------------------------------------- mbarriers
   Barrier& barrier(unsigned address, bool from_engine) {

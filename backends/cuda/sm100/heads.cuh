@@ -81,6 +81,13 @@ struct HeadWorker : HeadFragments<K>, Products<K> {
     wait_tensor_stores();
   }
   template <class F>
+  TILEMAMBA_DEVICE void chained_scan(State<P, N>& S, std::int64_t index, std::int64_t count, F f) const {
+    Registers<n / 2> here;
+    load(here, S);
+    Base::chained_scan(here, index, count, f);
+    store(S, here);
+  }
+  template <class F>
   TILEMAMBA_DEVICE void map(State<P, N>& S, F f, const tile::Same<State<P, N>>& other) const {
     by_halves([&](int columns) {
       Registers<n / 4> here, its;

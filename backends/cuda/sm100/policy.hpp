@@ -16,9 +16,9 @@
 namespace tilemamba::cuda::sm100 {
 
 inline constexpr std::array policies = {
-    tma::Policy{"tcgen05-q64n128w2", 128, 1, 1, {1.85, 0.78, 5.0, 4.0, 4.5, 0.8}},
-    tma::Policy{"tcgen05-q64n256w2c2", 256, 2, 2, {1.9, 0.72, 12.5, 6.0, 4.0, 0.8}},
-    tma::Policy{"tcgen05-q64n512w2c4", 512, 4, 4, {1.9, 0.72, 12.5, 6.0, 4.0, 0.8}},
+    tma::Policy{"tcgen05-q64n128w2", 128, 1, 1, {1.85, 0.78, 5.0, 4.0, 4.5, 0.8, 10.5, 2.7, 0.3}},
+    tma::Policy{"tcgen05-q64n256w2c2", 256, 2, 2, {1.9, 0.72, 12.5, 6.0, 4.0, 0.8, 10.5, 2.8, 0.2}},
+    tma::Policy{"tcgen05-q64n512w2c4", 512, 4, 4, {1.9, 0.72, 12.5, 6.0, 4.0, 0.8, 10.5, 2.8, 0.2}},
 };
 
 }  // namespace tilemamba::cuda::sm100

@@ -14,9 +14,9 @@ struct Cores {
   template <class K>
   using ScoreWorker = sm90::ScoreWorker<K>;
 
-  /// Unless something else needs the registers: a gate, or the fp32 weights of fp16 beside documents.
+  /// Unless something else needs the registers: a gate, or the fp32 weights of fp16 beside documents or a chain.
   static constexpr bool prepares_early(DType type, Features features) {
-    return !features.rich && !(features.documents && type == DType::f16);
+    return !features.rich && !((features.documents || features.chained) && type == DType::f16);
   }
   // Registers go where the accumulators are.
   static constexpr int head_registers(int n) { return n == 64 ? 160 : 176; }

@@ -47,7 +47,7 @@ struct HeadWorker : HeadFragments<K> {
   /// S += weighted^T B
   TILEMAMBA_DEVICE Token mma_AtB(tile::Add<State<P, N>> S, const RegisterOperand<q / 16>& weighted,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) const {
-    const std::uint32_t b = inner_rows(K::parts > 1 ? B.at & 0x3fff : B.at);
+    const std::uint32_t b = inner_rows(K::parts > 1 || K::features.chained ? B.at & 0x3fff : B.at);
     begin_products();
 #pragma unroll
     for (int k = 0; k < q / 16; ++k) wgmma<E, true, true>(S.target.r, weighted.r[k], descriptor(b + k * 2048 / 16));

@@ -42,20 +42,21 @@ cudaLaunchAttribute cluster_of(int blocks) {
   return attribute;
 }
 
-/// How many blocks, or clusters of them, the device (it is current) runs at once: a cluster lies within one group of
+/// How many clusters of so many blocks the device (it is current) runs at once: a cluster lies within one group of
 /// multiprocessors, and what is over there stays idle. Where the policy is a second choice at best, an estimate does.
-int clusters_of(const Generation& generation, const Problem& problem, const Policy& policy, const DeviceFacts& device) {
-  const int most = std::max(1, device.multiprocessors / policy.parts);
-  if (policy.parts == 1 || problem.state <= policy.state / 2) return most;
+int clusters_of(int blocks, const Generation& generation, const Problem& problem, const Policy& policy,
+                const DeviceFacts& device) {
+  const int most = std::max(1, device.multiprocessors / blocks);
+  if (blocks == 1 || problem.state <= policy.state / 2) return most;
   static std::mutex mutex;
   static std::map<std::pair<int, int>, int> known;  // by device and size of the cluster
   const std::lock_guard lock(mutex);
-  const auto [entry, is_new] = known.try_emplace({problem.device.index, policy.parts}, most);
+  const auto [entry, is_new] = known.try_emplace({problem.device.index, blocks}, most);
   if (!is_new) return entry->second;
   const Kernel kernel = generation.kernels(DType::bf16, policy, 0).walk;
-  cudaLaunchAttribute attribute = cluster_of(policy.parts);
+  cudaLaunchAttribute attribute = cluster_of(blocks);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(most * policy.parts));
+  config.gridDim = dim3(static_cast<unsigned>(most * blocks));
   config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
   config.dynamicSmemBytes = kernel.shared_bytes;
   config.attrs = &attribute;
@@ -77,7 +78,7 @@ class WalkExecutable : public Executable {
         policy_(policy),
         padded_(padded(problem, policy)),
         cutting_(cutting),
-        kernels_(generation.kernels(problem.x, policy, variant_of(problem))),
+        kernels_(generation.kernels(problem.x, policy, cutting.chained > 1 ? chained_variant : variant_of(problem))),
         encode_(find_encoder()) {}
 
   /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
@@ -85,6 +86,7 @@ class WalkExecutable : public Executable {
   [[nodiscard]] std::string load() const {
     if (encode_ == nullptr) return "the driver has no cuTensorMapEncodeTiled";
     for (const Kernel& kernel : {kernels_.sum_segments, kernels_.walk}) {
+      if (kernel.function == nullptr) continue;
       const cudaError_t error = tma::load(kernel);
       if (error == cudaSuccess) continue;
       (void)cudaGetLastError();
@@ -146,7 +148,7 @@ class WalkExecutable : public Executable {
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
              units * blocks * policy_.sum_parts, &job, false);
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
-           segments, policy_.parts);
+           segments, policy_.parts * cutting_.chained);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};
@@ -271,8 +273,12 @@ class WalkBackend : public Backend {
 
  private:
   [[nodiscard]] Cutting cut(const Problem& problem, const Policy& policy) const {
-    const DeviceFacts& device = facts(problem.device);
-    return cutting_of(problem, policy, {device.multiprocessors, clusters_of(generation_, problem, policy, device)});
+    AtOnce at_once{};
+    for (int blocks = 1; blocks <= most_blocks_of_cluster; ++blocks) {
+      if (blocks == 1 || blocks == policy.parts || (blocks % policy.parts == 0 && may_chain(problem)))
+        at_once[blocks] = clusters_of(blocks, generation_, problem, policy, facts(problem.device));
+    }
+    return cutting_of(problem, policy, at_once);
   }
   /// Of a device that can be addressed.
   static const DeviceFacts& facts(const Device& device) {

@@ -96,19 +96,27 @@ struct HeadFragments {
       }
       return;
     }
-    offset += row() * view.channel_stride + K::first_column() + column();
+    load(S, view, offset, K::first_column());
+  }
+  /// Columns from `first` on.
+  template <int count>
+  TILEMAMBA_DEVICE void load(Registers<count>& S, const States& view, std::int64_t offset, int first) const {
+    first += column();
+    offset += row() * view.channel_stride + first;
     const bool pairs = view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 &&
                        offset % 2 == 0 && view.channel_stride % 2 == 0 && view.width % 2 == 0;
     if (pairs)
-      return load_pairs(S, view, reinterpret_cast<const float2*>(static_cast<const float*>(view.data) + offset));
+      return load_pairs(S, view.width - first, view,
+                        reinterpret_cast<const float2*>(static_cast<const float*>(view.data) + offset));
     switch (view.dtype) {
       case DType::f32:
-        return load_state(S, view, static_cast<const float*>(view.data) + offset, [](float v) { return v; });
+        return load_state(S, view.width - first, view, static_cast<const float*>(view.data) + offset,
+                          [](float v) { return v; });
       case DType::bf16:
-        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+        return load_state(S, view.width - first, view, static_cast<const std::uint16_t*>(view.data) + offset,
                           [](std::uint32_t v) { return Bf16::unpack(v).x; });
       default:
-        return load_state(S, view, static_cast<const std::uint16_t*>(view.data) + offset,
+        return load_state(S, view.width - first, view, static_cast<const std::uint16_t*>(view.data) + offset,
                           [](std::uint32_t v) { return F16::unpack(v).x; });
     }
   }
@@ -151,6 +159,70 @@ struct HeadFragments {
     for (int k = 0; k < count / 8; ++k) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) out.r[k][e] = E::pack(S.r[8 * k + 2 * e], S.r[8 * k + 2 * e + 1]);
+    }
+  }
+
+  // A state goes from segment to segment in pieces, each from a thread to that of the next block with the same
+  // elements, so that it has come to the last before all have left the first.
+  /// Where this thread's 16 bytes of the first 2 KB are.
+  TILEMAMBA_DEVICE unsigned states() const {
+    return shared_address(K::states_at) + worker * K::state_places * (K::state_piece * 512) + (warp * 32 + lane) * 16;
+  }
+  TILEMAMBA_DEVICE unsigned entered() const { return shared_address(K::state_entered) + 8 * worker * K::state_places; }
+  /// Barriers of this block at which the next one says that it has taken a piece, or (of the first block, which gives
+  /// itself the initial state) this one.
+  TILEMAMBA_DEVICE unsigned left(bool initial) const {
+    return shared_address(K::state_left) + 8 * (2 * worker + initial) * K::state_places;
+  }
+  /// Piece `k` to the block `rank`.
+  TILEMAMBA_DEVICE void hand_on(const float* v, int k, int rank, unsigned left) const {
+    const int place = k % K::state_places, turn = k / K::state_places;
+    if (turn > 0) wait_phase(left + 8 * place, (turn & 1) ^ 1);
+    const unsigned to = in_block(states(), rank) + place * (K::state_piece * 512),
+                   barrier = in_block(entered(), rank) + 8 * place;
+#pragma unroll
+    for (int e = 0; e < K::state_piece; e += 4) store_there(to + e * 512, v + e, barrier);
+  }
+  /// Of the state that enters the sequence as many pieces as there is room for, for the time `turn`, to this block,
+  /// which has the first segment, as if from one before.
+  TILEMAMBA_DEVICE void hand_on(const States& view, std::int64_t offset, int turn) const {
+    constexpr int piece = K::state_piece, places = K::state_places;
+    Registers<places * piece> S{};
+    if (view.given) load(S, view, offset, K::first_column() + 2 * piece * places * turn);
+#pragma unroll
+    for (int place = 0; place < places; ++place)
+      if (n / 2 % (places * piece) == 0 || turn * places + place < n / 2 / piece)
+        hand_on(S.r + place * piece, turn * places + place, rank_in_cluster(), left(true));
+  }
+  /// Of segment `index` of the cluster's `count`: in the place of S what enters, which is what leaves the one before: f
+  /// of what enters there and its S.
+  template <class F>
+  TILEMAMBA_DEVICE void chained_scan(Registers<n / 2>& S, std::int64_t index, std::int64_t count, F f) const {
+    constexpr int piece = K::state_piece, places = K::state_places, pieces = n / 2 / piece;
+    const bool first = index == 0, last = index + 1 == count;
+    const int rank = rank_in_cluster();
+    const unsigned taken = in_block(left(first), first ? rank : rank - K::parts);
+#pragma unroll
+    for (int k = 0; k < pieces; ++k) {
+      const unsigned place = k % places;
+      float leaves[piece];
+      wait_phase(entered() + 8 * place, k / places & 1);
+#pragma unroll
+      for (int e = 0; e < piece; e += 4) {
+        const float4 v = load_shared_four(states() + place * (piece * 512) + e * 512);
+        const float enters[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int d = 0; d < 4; ++d) {
+          leaves[e + d] = f(enters[d], S.r[piece * k + e + d]);
+          S.r[piece * k + e + d] = enters[d];
+        }
+      }
+      if (k + places < pieces) {
+        if (warp == 0 && lane == 0) expect_bytes(entered() + 8 * place, piece * 512);
+        __syncwarp();
+        if (lane == 0) arrive_there(taken + 8 * place);
+      }
+      if (!last) hand_on(leaves, k, rank + K::parts, left(false));
     }
   }
 
@@ -229,8 +301,8 @@ struct HeadFragments {
 #pragma unroll
         for (int to = 1; to < K::parts; ++to) {
           const int there = (part + to) % K::parts;
-          store_there(in_block(place(K::parts - 1 - to, chunk) + k * 512, there), its[to],
-                      in_block(shared_address(K::given) + 8 * buffer(chunk), there));
+          store_there(K::in_part(place(K::parts - 1 - to, chunk) + k * 512, there), its[to],
+                      K::in_part(shared_address(K::given) + 8 * buffer(chunk), there));
         }
       }
     }
@@ -250,7 +322,7 @@ struct HeadFragments {
     }
     __syncwarp();
     if (lane < K::parts - 1) {
-      arrive_there(in_block(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
+      arrive_there(K::in_part(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
     }
   }
   /// The gate.
@@ -272,15 +344,9 @@ struct HeadFragments {
   /// D came in before.
   TILEMAMBA_DEVICE void add_skip(Registers<own>&, const HeadTile&, const kernels::HeadView&, const tile::Slice&) const {
   }
-  /// D of each of the slice's channels, into shared memory: there are no registers for it.
+  /// D of each of the slice's channels, in shared memory: there are no registers for it.
   TILEMAMBA_DEVICE float* skips() const {
     return reinterpret_cast<float*>(shared_memory + K::skips_at) + forgotten(worker) * channels_of_slice;
-  }
-  TILEMAMBA_DEVICE void find_skips(const kernels::HeadView& D, const tile::Slice& slice) const {
-    const int channel = 32 * warp + lane;
-    if (channel < channels_of_slice)
-      skips()[channel] = channel < channels ? tile::value(D, slice.head, slice.channel + channel) : 0.0f;
-    meet(1 + worker, 128);
   }
   TILEMAMBA_DEVICE void narrow(NarrowLeaving& out, const Registers<own>& y) const {
 #pragma unroll
@@ -331,7 +397,9 @@ struct HeadFragments {
 
  private:
   /// Where others give this worker their parts of a chunk, and the parity of how often that was used.
-  TILEMAMBA_DEVICE unsigned buffer(unsigned its) const { return worker * K::given_buffers + its % K::given_buffers; }
+  TILEMAMBA_DEVICE unsigned buffer(unsigned its) const {
+    return (K::features.chained ? forgotten(worker) : worker) * K::given_buffers + its % K::given_buffers;
+  }
   TILEMAMBA_DEVICE static unsigned use(unsigned its) { return its / K::given_buffers & 1; }
   /// This thread's 16 bytes of every 2 KB of what one of the other blocks gives.
   TILEMAMBA_DEVICE unsigned place(int from, unsigned its) const {
@@ -343,26 +411,27 @@ struct HeadFragments {
     return v * weight;
   }
   /// Element by element: states may lie at any stride. `from`: this lane's first.
-  template <class T, class F>
-  TILEMAMBA_DEVICE void load_state(Registers<n / 2>& S, const kernels::StateView& view, const T* from, F widen) const {
-    const int width = view.width - K::first_column() - column();
+  template <int count, class T, class F>
+  TILEMAMBA_DEVICE void load_state(Registers<count>& S, int width, const kernels::StateView& view, const T* from,
+                                   F widen) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half, from += 8 * view.channel_stride) {
       const bool exists = row() + 8 * half < channels;
 #pragma unroll
-      for (int t = 0; t < n / 4; ++t) {
+      for (int t = 0; t < count / 2; ++t) {
         const int c = t / 2 * 8 + t % 2;
         S.r[t / 2 * 4 + half * 2 + t % 2] = exists && c < width ? widen(from[c]) : 0.0f;
       }
     }
   }
-  TILEMAMBA_DEVICE void load_pairs(Registers<n / 2>& S, const kernels::StateView& view, const float2* from) const {
-    const int width = view.width - K::first_column() - column();
+  template <int count>
+  TILEMAMBA_DEVICE void load_pairs(Registers<count>& S, int width, const kernels::StateView& view,
+                                   const float2* from) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half, from += 4 * view.channel_stride) {
       const bool exists = row() + 8 * half < channels;
 #pragma unroll
-      for (int t = 0; t < n / 8; ++t) {
+      for (int t = 0; t < count / 4; ++t) {
         const float2 v = exists && 8 * t < width ? from[4 * t] : float2{};
         S.r[4 * t + 2 * half] = v.x, S.r[4 * t + 2 * half + 1] = v.y;
       }

@@ -19,7 +19,8 @@ Kernels find_kernels(std::size_t wanted) {
     using Out = WalkKernel<Cores, E, n, variants[index], parts>;
     using Sum = SumKernel<Cores, E, n * parts / sum_parts, Features{variants[index].documents}, sum_parts>;
     found.walk = {reinterpret_cast<const void*>(&walk<Out>), Out::threads, Out::shared_bytes};
-    found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
+    if constexpr (!variants[index].chained)
+      found.sum_segments = {reinterpret_cast<const void*>(&sum_segments<Sum>), Sum::threads, Sum::shared_bytes};
   };
   [&]<std::size_t... index>(std::index_sequence<index...>) {
     (look(std::integral_constant<std::size_t, index>{}), ...);

@@ -68,6 +68,12 @@ TILEMAMBA_DEVICE void prefetch_map(const CUtensorMap& map) {
 // ---------------------------------------------------------------------------------------------------------------------
 // clusters
 
+/// Of this block.
+TILEMAMBA_DEVICE int rank_in_cluster() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
 /// Where `address` of this block's shared memory is in block `rank` of the cluster.
 TILEMAMBA_DEVICE unsigned in_block(unsigned address, unsigned rank) {
   unsigned there;
@@ -114,7 +120,10 @@ TILEMAMBA_DEVICE void clear_shared(unsigned address) {
 TILEMAMBA_DEVICE void store_shared_words(unsigned address, const std::uint32_t (&r)[2]) {
   asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(address), "r"(r[0]), "r"(r[1]) : "memory");
 }
-/// All threads of the cluster meet, and see what each did before.
+/// All threads of the cluster arrive, and have met when each has waited: it sees what others did before they arrived.
+TILEMAMBA_DEVICE void arrive_at_cluster() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+TILEMAMBA_DEVICE void wait_for_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+/// Both.
 TILEMAMBA_DEVICE void meet_cluster() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
 // ------------------------------------------------------------------------------------------------------ launches in a

@@ -48,9 +48,9 @@ struct ScoreFragments {
   /// This block's part of each row's scores, as far as they are causal, to the block that decays them.
   TILEMAMBA_DEVICE void give(const SharedScores& scores) const {
     wait_phase(shared_address(K::scores_taken), chunk_parity ^ 1);
-    const unsigned there = warp / own_blocks;
-    const unsigned to = in_block(place(K::part(), warp % own_blocks, 0), there),
-                   barrier = in_block(shared_address(K::scores_given), there);
+    const int there = warp / own_blocks;
+    const unsigned to = K::in_part(place(K::part(), warp % own_blocks, 0), there),
+                   barrier = K::in_part(shared_address(K::scores_given), there);
 #pragma unroll
     for (int k = 0; k < q / 8; ++k) {
       if (k / 2 > warp) break;
@@ -81,7 +81,7 @@ struct ScoreFragments {
         }
       }
       __syncwarp();
-      if (lane < K::parts) arrive_there(in_block(shared_address(K::scores_taken), lane));
+      if (lane < K::parts) arrive_there(K::in_part(shared_address(K::scores_taken), lane));
     }
   }
 

@@ -62,6 +62,7 @@ struct Segment {
   int tokens_of_row;
   int period, chunks_of_period;
   bool is_summed;  ///< as a unit, by the first pass
+  int first_lap;   ///< chunks that are first gone over for their state alone: all or none
 
   /// Is the sequence's end this segment's?
   [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index + units >= sequence.units; }
@@ -94,27 +95,36 @@ struct Segment {
   }
 };
 
-/// The segment that is a walk (or, in `Walks` of one unit each, a unit). @returns false where the block, and its
-/// cluster, have nothing to do.
+/// What a block walks (or, in `Walks` of one unit each, sums). Where sequences are packed, the unit of all of them.
+template <class K>
+TILEMAMBA_DEVICE Walks::Walk find_walk(const Job& job, const Walks& walks) {
+  const unsigned cluster = blockIdx.x / K::parts, blocks = static_cast<unsigned>(job.heads.count);
+  const auto walk = [](unsigned sequence, unsigned begin) {
+    return Walks::Walk{static_cast<int>(sequence), static_cast<int>(begin), 1};
+  };
+  if (job.call.sequences.cu_seqlens != nullptr) return walk(cluster % blocks, cluster / blocks);
+  if constexpr (K::features.chained) {  // segments of a sequence follow each other
+    const unsigned segments = static_cast<unsigned>(walks.units);
+    return walk(cluster / segments, cluster % segments);
+  }
+  return walks[static_cast<int>(cluster)];
+}
+
+/// The segment that is a walk (or a unit). @returns false where the block, and its cluster, have nothing to do.
 template <class K>
 TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& walks) {
   const kernels::Sequences& sequences = job.call.sequences;
-  const unsigned cluster = blockIdx.x / K::parts, blocks = static_cast<unsigned>(job.heads.count);
+  const Walks::Walk walk = find_walk<K>(job, walks);
+  const unsigned blocks = static_cast<unsigned>(job.heads.count), index = static_cast<unsigned>(walk.sequence) / blocks;
+  const int block = static_cast<int>(walk.sequence - index * blocks), units = walk.units;
   std::int64_t chunks = job.chunks_of_row;
-  int block, units = 1;
   if (sequences.cu_seqlens != nullptr) {
-    const unsigned segment = cluster / blocks;
-    if (segment >= sequences.units()) return false;
-    block = static_cast<int>(cluster - segment * blocks);
-    out.sequence = sequences.of_unit(segment);
-    out.index = segment - out.sequence.first_unit;
+    if (walk.begin >= sequences.units()) return false;
+    out.sequence = sequences.of_unit(walk.begin);
+    out.index = walk.begin - out.sequence.first_unit;
     out.is_summed = out.index + 1 < out.sequence.units;
     chunks = sequences.cut.chunks(out.sequence.length);
   } else {
-    const Walks::Walk walk = walks[static_cast<int>(cluster)];
-    const unsigned index = static_cast<unsigned>(walk.sequence) / blocks;
-    block = static_cast<int>(walk.sequence - index * blocks);
-    units = walk.units;
     out.index = walk.begin;
     out.is_summed = job.walks.needs_sum(walk.sequence, walk.begin);
     kernels::Sequence row = job.first_row;
@@ -130,6 +140,7 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& wa
   const std::int64_t begin = out.index * sequences.cut.unit_chunks;
   out.begin = static_cast<int>(begin);
   out.chunks = static_cast<int>(kernels::least(units * sequences.cut.unit_chunks, chunks - begin));
+  out.first_lap = K::features.chained && !out.is_last() ? out.chunks : 0;
   const bool whole = sequences.cut.period == 0 && !job.maps.x.by_hand && !job.maps.y.by_hand;
   out.often = {out.first + out.begin * q, out.batch, whole ? max(0, min(out.chunks, out.length / q - out.begin)) : 0,
                job.heads.size(block)};

@@ -30,12 +30,16 @@ inline constexpr unsigned most_bytes = 227 * 1024;  ///< of shared memory, of a 
 TILEMAMBA_DEVICE unsigned swizzled(unsigned row, unsigned piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
 
 /// What a block has of a slice's state, and which tokens of a chunk it finishes: of so many blocks in a row, which are
-/// a cluster in the walk, each has its own `columns`; what their columns give to the outputs is added up.
-template <int columns, int parts_>
+/// in one cluster in the walk, each has its own `columns`; what their columns give to the outputs is added up.
+template <int columns, int parts_, bool chained = false>
 struct PartOfState {
   static constexpr int parts = parts_;
   static constexpr int own_tokens = q / parts;
   static TILEMAMBA_DEVICE int part() { return parts == 1 ? 0 : static_cast<int>(blockIdx.x % parts); }
+  /// `address` of this block's shared memory in the one with part `other`.
+  static TILEMAMBA_DEVICE unsigned in_part(unsigned address, int other) {
+    return in_block(address, chained ? rank_in_cluster() - part() + other : other);
+  }
   static TILEMAMBA_DEVICE int first_column() { return part() * columns; }
   static TILEMAMBA_DEVICE int first_token() { return part() * own_tokens; }
 };

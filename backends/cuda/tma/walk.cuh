@@ -11,6 +11,10 @@
 /// its own 64 / parts, in fp32 through distributed shared memory, and decays the scores, multiplies x and finishes the
 /// outputs of those. (A block with all columns of one head would read B and C twice as often from L2, which is as near
 /// its limit as the tensor core.)
+///
+/// Where all segments of a sequence are a cluster (`chained`), each is gone over twice. In the first lap B and x come
+/// and the heads' workers sum the state, from zero; what enters the first segment then goes along the cluster, from
+/// block to block, and gives each the state that enters its own, with which the second lap begins.
 #pragma once
 
 #include "backends/cuda/tma/decays.cuh"
@@ -22,35 +26,41 @@ namespace tilemamba::cuda::tma {
 
 /// `Cores`: how the tensor cores of a generation are used (sm90/cores.cuh is one).
 template <class Cores_, class E_, int n_, Features features_, int parts_>
-struct WalkKernel : PartOfState<n_, parts_> {
+struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   using Cores = Cores_;
   using E = E_;
   using HeadWorker = typename Cores::template HeadWorker<WalkKernel>;
   using ScoreWorker = typename Cores::template ScoreWorker<WalkKernel>;
-  using PartOfState<n_, parts_>::parts, PartOfState<n_, parts_>::own_tokens;
+  using PartOfState<n_, parts_, features_.chained>::parts, PartOfState<n_, parts_, features_.chained>::own_tokens;
   static constexpr int n = n_;
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (2 + policy_workers);
   using Decays = StageDecays<features.documents, parts == 1>;
 
   /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?
-  static constexpr bool finishes_late = parts > 1 && !features.documents;
+  static constexpr bool finishes_late =
+      parts > 1 && !features.documents && !(features.chained && E::dtype == DType::f16);
 
-  // Shared memory: [C, B of each stage][x][z][decayed scores][y given by others][scores given][decays][ones][D]
-  // [barriers][segment]
+  // Shared memory: [C, B of each stage][x][z][decayed scores][y given by others][scores given][states][decays][ones]
+  // [D][barriers][segment]
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;
   static constexpr unsigned stage_bytes = 2 * group_bytes, head_bytes = policy_workers * plane_bytes;
   /// A tile of x comes, becomes y and leaves: that takes longer than two chunks of a small state, or if y is late.
-  static constexpr int x_stages = n == 64 || (finishes_late && parts == 2) ? 4 : 3, z_stages = features.rich ? 2 : 0;
+  static constexpr int x_stages = n == 64 || (finishes_late && parts == 2 && !features.chained) ? 4 : 3,
+                       z_stages = features.rich ? 2 : 0;
   /// What is late is given into another buffer than the chunk before; between two blocks x gains more from the room.
-  static constexpr int given_buffers = finishes_late && parts > 2 ? 2 : 1;
+  static constexpr int given_buffers = finishes_late && parts > 2 && !features.chained ? 2 : 1;
   static constexpr unsigned z_bytes = head_bytes / parts;
   static constexpr unsigned decayed_tile = own_tokens * 128, decayed_bytes = 2 * policy_workers * decayed_tile;
   static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
   static constexpr unsigned scores_bytes = (parts > 1 ? parts : 0) * own_tokens * q * 4;     ///< to a block
+  /// Of the state that enters from the segment before: registers of a piece, and how many there is room for at once.
+  static constexpr int state_piece = 8, state_places = features.chained ? (parts == 1 ? 4 : 3) : 0;
+  static constexpr unsigned states_bytes = policy_workers * state_places * state_piece * 512;
   static constexpr unsigned other_bytes = x_stages * head_bytes + z_stages * z_bytes + decayed_bytes +
-                                          given_buffers * policy_workers * given_bytes + scores_bytes + 2048;
+                                          given_buffers * policy_workers * given_bytes + scores_bytes + states_bytes +
+                                          2048;
   static constexpr int fitting_stages = (most_bytes - other_bytes) / (stage_bytes + policy_workers * sizeof(Decays));
   static constexpr int stages = fitting_stages < 6 ? fitting_stages : 6;
   static constexpr unsigned x_at = stages * stage_bytes;
@@ -58,16 +68,20 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr unsigned decayed_at = z_at + z_stages * z_bytes;
   static constexpr unsigned given_at = decayed_at + decayed_bytes;
   static constexpr unsigned scores_at = given_at + given_buffers * policy_workers * given_bytes;
-  static constexpr unsigned decays_at = scores_at + scores_bytes;
+  static constexpr unsigned states_at = scores_at + scores_bytes;
+  static constexpr unsigned decays_at = states_at + states_bytes;
   static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
   static constexpr int cluster_barriers = parts > 1 ? 2 * (given_buffers * policy_workers + 1) : 0;
-  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers;
+  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers +
+                                  3 * policy_workers * state_places;
   static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
   static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
   static constexpr unsigned shared_bytes = segment_at + sizeof(Segment);
   static_assert(stages >= 3 && shared_bytes <= most_bytes);
+
+  static constexpr bool in_cluster = parts > 1 || features.chained;
 
   /// Is the next chunk's state prepared under this one's products?
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
@@ -90,6 +104,10 @@ struct WalkKernel : PartOfState<n_, parts_> {
   static constexpr unsigned given = x_landed + 8, taken = given + 8 * given_buffers * policy_workers;
   /// The same of scores, whose parts a block gives to itself too.
   static constexpr unsigned scores_given = taken + 8 * given_buffers * policy_workers, scores_taken = scores_given + 8;
+  /// Of (worker, place): a piece of the state has come from the segment before. Of (worker, by whom, place): it has
+  /// been taken there, see HeadFragments::left.
+  static constexpr unsigned state_entered = x_landed + 8 + 8 * cluster_barriers,
+                            state_left = state_entered + 8 * policy_workers * state_places;
   /// Of a chunk to this block: 16 rows have 16 columns more than those before.
   static TILEMAMBA_DEVICE unsigned scores_given_bytes() {
     constexpr unsigned rows = own_tokens / 16;
@@ -119,6 +137,10 @@ struct WalkKernel : PartOfState<n_, parts_> {
       init(scores_taken, 1, 4 * parts);
       expect_bytes(memory + scores_given, scores_given_bytes());
     }
+    init(state_entered, policy_workers * state_places, 1);
+    init(state_left, 2 * policy_workers * state_places, 4);
+    for (int place = 0; place < policy_workers * state_places; ++place)
+      expect_bytes(memory + state_entered + 8 * place, state_piece * 512);
     Cores::init_barriers(memory + cores_at);
     publish_barriers();
   }
@@ -134,6 +156,8 @@ struct Walk {
   int warp, lane;
 
   TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(k); }
+  /// Chunks that are first gone over for their state alone: all or none.
+  [[nodiscard]] TILEMAMBA_DEVICE int first_lap() const { return features.chained ? segment.first_lap : 0; }
   /// Of a chunk's tokens those that this block finishes.
   TILEMAMBA_DEVICE static tile::Tokens own(const tile::Tokens& its) {
     if constexpr (K::parts == 1) return its;
@@ -152,14 +176,16 @@ struct Walk {
     const bool by_hand = job.maps.B.by_hand || job.maps.C.by_hand;
     if (!by_hand && lane != 0) return;
     Ring<K::stages> ring;
-    for (int k = 0; k < segment.chunks; ++k, ring.advance()) {
+    const int first_lap = this->first_lap();
+    for (int k = -first_lap; k < segment.chunks; ++k, ring.advance()) {
       const unsigned to = memory + ring.stage * K::stage_bytes, full = memory + K::full + 8 * ring.stage;
-      const tile::Tokens its = tokens(k);
+      const bool first = k < 0;
+      const tile::Tokens its = tokens(first ? k + first_lap : k);
       const bool clean = needs_cleaning(its);
       const unsigned ready = clean ? memory + K::landed + 8 * ring.stage : full;
       wait_phase(memory + K::empty + 8 * ring.stage, ring.parity ^ 1);
       if (by_hand) {
-        copy_planes(to, job.call.C, its);
+        if (!first) copy_planes(to, job.call.C, its);
         copy_planes(to + K::group_bytes, job.call.B, its);
         publish_to_engines();
         __syncwarp();
@@ -167,10 +193,10 @@ struct Walk {
         if (lane == 0 && clean) arrive(full);
         continue;
       }
-      expect_bytes(ready, K::stage_bytes);
+      expect_bytes(ready, first ? K::group_bytes : K::stage_bytes);
       if (clean) arrive(full);
       const int token = static_cast<int>(its.first), batch = static_cast<int>(its.batch);
-      load_planes<K::group_planes>(to, job.maps.C, segment.C, token, batch, ready);
+      if (!first) load_planes<K::group_planes>(to, job.maps.C, segment.C, token, batch, ready);
       load_planes<K::group_planes>(to + K::group_bytes, job.maps.B, segment.B, token, batch, ready);
     }
   }
@@ -256,18 +282,20 @@ struct Walk {
   TILEMAMBA_DEVICE void move_heads() const {
     unsigned cleaned = 0;
     const bool gate = features.rich && job.call.z.given;
-    const int chunks = segment.chunks;
-    // What enters a stage at step k is chunk k; what leaves it first, the outputs of the chunk before there.
+    const int chunks = segment.chunks, first_lap = this->first_lap();
+    // What enters a stage at step k is chunk k (of the second lap; steps of the first are negative); what leaves it
+    // first, the outputs of the chunk before there.
     Ring<K::x_stages> ring;
-    for (int k = 0; k < chunks + K::x_stages; ++k, ring.advance()) {
+    for (int k = -first_lap;; ++k, ring.advance()) {
       const unsigned at = memory + K::x_at + ring.stage * K::head_bytes, full = memory + K::x_full + 8 * ring.stage;
       const Segment::Often its = segment.often;
-      if (const int before = k - K::x_stages; before >= 0) {
+      if (const int before = k - K::x_stages; before >= -first_lap) {
         if (before >= chunks) break;
         wait_phase(memory + K::y_full + 8 * ring.stage, ring.parity ^ 1);
         // The heads wait for this one and the next step: few instructions where nothing is special.
         if constexpr (!features.wide) {
-          if (before >= its.whole) {
+          if (features.chained && before < 0) {
+          } else if (before >= its.whole) {
             store_y(at + K::first_token() * 128, own(tokens(before)));
           } else if (lane == 0) {
             segment.y.store(job.maps.y, at + K::first_token() * 128, its.token + before * q + K::first_token(),
@@ -275,17 +303,19 @@ struct Walk {
           }
         }
       }
-      if (k < its.whole) {
+      const int next = features.chained && k < 0 ? k + first_lap : k;
+      if (next < its.whole) {
         if (lane == 0) {
           expect_bytes(full, K::head_bytes);
-          segment.x.load<q>(at, job.maps.x, its.token + k * q, its.batch, full);
+          segment.x.load<q>(at, job.maps.x, its.token + next * q, its.batch, full);
         }
-      } else if (k < chunks) {
-        load_x(at, full, tokens(k), cleaned);
+      } else if (next < chunks) {
+        load_x(at, full, tokens(next), cleaned);
       }
       // z has fewer stages: two at first, then one whenever the outputs of the chunk two before are there.
       const int its_z = k < K::z_stages ? k : k - K::x_stages + K::z_stages;
-      if (gate && its_z < chunks && (k < K::z_stages || k >= K::x_stages)) load_z(its_z % 2, tokens(its_z));
+      if (gate && its_z >= 0 && its_z < chunks && (k < K::z_stages || k >= K::x_stages))
+        load_z(its_z % 2, tokens(its_z));
     }
     if (lane == 0) wait_stores();
   }
@@ -298,9 +328,10 @@ struct Walk {
     const kernels::HeadRule rule = kernels::head_rule(job.call, head);
     // The walk waits for this warp as often as for any: it keeps what it needs for every chunk.
     const Segment::Often often = segment.often;
-    const int chunks = segment.chunks;
+    const int first_lap = this->first_lap(), chunks = segment.chunks + first_lap;  // of both laps
+    const auto chunk = [&](int k) { return features.chained && k >= first_lap ? k - first_lap : k; };
     const auto fetch = [&](const W& w, int k) {
-      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, k)) : typename W::Steps{};
+      return k < chunks ? w.fetch(job.call.seq_idx, segment.tokens(often, chunk(k))) : typename W::Steps{};
     };
     W w(job.call.dt, segment.batch, head, lane);
     typename W::Steps next = fetch(w, 0);
@@ -308,7 +339,7 @@ struct Walk {
     for (int k = 0; k < chunks; ++k) {
       const int in_stage = k % K::stages;  // from k each time: few registers here
       w.steps = next, next = fetch(w, k + 1);
-      const tile::Tokens its = segment.tokens(often, k);
+      const tile::Tokens its = segment.tokens(often, chunk(k));
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, head, d);
       kernels::entry_decays(w, d);
@@ -337,8 +368,36 @@ struct Walk {
   struct ScoresCall {
     NotGiven D;
   };
+  /// D of each channel of the workers' slices, which they see when the first scores are there.
+  TILEMAMBA_DEVICE void find_skips() const {
+    const int index = static_cast<int>(threadIdx.x) % 128, channel = index % channels_of_slice;
+    const tile::Slice& slice = segment.slices[index / channels_of_slice];
+    reinterpret_cast<float*>(shared_memory + K::skips_at)[index] =
+        slice.channel + channel < job.call.head_dim ? tile::value(job.call.D, slice.head, slice.channel + channel)
+                                                    : 0.0f;
+  }
+  /// The first lap of the scores' warps, which read nothing: they let stages go, and give the first segment the state
+  /// that enters the sequence. There is room for some pieces of it; others follow when that segment takes them.
+  TILEMAMBA_DEVICE void make_first_lap(Ring<K::stages>& ring) const {
+    constexpr int turns = kernels::divide_up(K::n / 2, K::state_piece * K::state_places);
+#pragma unroll 1
+    for (int turn = 0; turn < policy_workers * turns; ++turn) {
+      const int worker = turn % policy_workers;
+      const tile::Slice& slice = segment.slices[worker];
+      const HeadFragments<K> w{lane, warp % 4, worker, min(channels_of_slice, job.call.head_dim - slice.channel), 0};
+      if (segment.index == 0)
+        w.hand_on(job.initial_states, job.initial_states.offset(0, segment.sequence.index, slice),
+                  turn / policy_workers);
+      if (turn != policy_workers - 1) continue;
+      for (int k = 0; k < segment.first_lap; ++k, ring.advance()) {
+        wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+        if (lane == 0) arrive(memory + K::empty + 8 * ring.stage);
+      }
+    }
+  }
   TILEMAMBA_DEVICE void make_scores() const {
     using W = typename K::ScoreWorker;
+    find_skips();
     W w{lane, warp % 4, 0};
     const ScoresCall call{};
     const unsigned base = memory / 16;
@@ -375,8 +434,9 @@ struct Walk {
     kernels::GroupChunk<W> even, odd;
     Ring<K::stages> ring;
     const int chunks = segment.chunks;
-    wait_phase(memory + K::full, 0);
-    auto first = multiply(even, 0);
+    if constexpr (features.chained) make_first_lap(ring);
+    wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+    auto first = multiply(even, ring.stage);
     w.wait(first);
     give(even, 0);
     for (int k = 0; k < chunks; k += 2) {
@@ -444,7 +504,8 @@ struct Walk {
     using W = typename K::HeadWorker;
     if constexpr (K::finishes_late) worker = forgotten(worker);  // asked for anew it takes long
     // Looked up again where it is needed: in between there are no registers for it.
-    const auto slice = [&]() -> const tile::Slice& { return segment.slices[worker]; };
+    const auto again = [](int value) { return features.chained || E::dtype == DType::f16 ? forgotten(value) : value; };
+    const auto slice = [&]() -> const tile::Slice& { return segment.slices[again(worker)]; };
     const auto real = [&] { return worker < segment.often.real_workers; };
     W w{lane, warp % 4, worker, 0, 0};
     const auto see_channels = [&] { w.channels = min(channels_of_slice, job.call.head_dim - slice().channel); };
@@ -452,10 +513,8 @@ struct Walk {
     kernels::Carried<W> carried;
     kernels::Output<W> out;
     see_channels();
-    w.find_skips(job.call.D, slice());
-    wait_for_last_launch();
-    kernels::gather_segments(w, call, segment.sequence, segment.index, slice(), carried);
-
+    Ring<K::stages> ring;
+    Ring<K::x_stages> x_ring;
     const unsigned base = memory / 16;
     const auto chunk_at = [&](int stage, int x_stage) {
       kernels::HeadChunk<W> chunk;
@@ -494,14 +553,43 @@ struct Walk {
       finish(chunk, k);
       store(x_stage, k);
     };
-    Ring<K::stages> ring;
-    Ring<K::x_stages> x_ring;
+    if constexpr (features.chained) {
+      w.lane = forgotten(w.lane);
+      float left = 1.0f;
+      kernels::Carried<W> sum;
+      w.zero(sum.S);
+#pragma unroll 1
+      for (int k = first_lap(); k > 0; --k, ring.advance(), x_ring.advance()) {
+        wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+        wait_phase(memory + K::x_full + 8 * x_ring.stage, x_ring.parity);
+        auto chunk = chunk_at(ring.stage, x_ring.stage);
+        kernels::GroupChunk<W> group;
+        group.B.at = base + (ring.stage * K::stage_bytes + K::group_bytes) / 16;
+        w.fetch(chunk.x);
+        auto advance = kernels::step_sum(w, group, chunk.decays, chunk.x, sum, left);
+        w.wait(advance);
+        __syncwarp();
+        if (lane == 0) {
+          arrive(memory + K::empty + 8 * ring.stage);
+          arrive(memory + K::y_full + 8 * x_ring.stage);
+        }
+      }
+      w.lane = forgotten(w.lane);
+      wait_for_cluster();
+      kernels::scan_sums(w, segment.sequence, segment.index, left, sum);
+      carried.S = sum.S;
+      w.lane = forgotten(w.lane);
+    } else {
+      wait_for_last_launch();
+      kernels::gather_segments(w, call, segment.sequence, segment.index, slice(), carried);
+    }
     int last_x_stage = 0;
     const int chunks = segment.chunks;
     if (chunks > 0) {
-      wait_phase(memory + K::full, 0);
-      wait_phase(memory + K::x_full, 0);
-      auto chunk = chunk_at(0, 0);
+      wait_phase(memory + K::decayed_full + 8 * 2 * worker, 0);  // before, D has been found
+      wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+      wait_phase(memory + K::x_full + 8 * x_ring.stage, x_ring.parity);
+      auto chunk = chunk_at(ring.stage, x_ring.stage);
       w.fetch(chunk.x);
       kernels::prepare_state(w, chunk.decays, chunk.x, carried);
     }
@@ -575,13 +663,13 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   int work = 0;
   if (threadIdx.x == 0) {
     work = find_segment<K>(segment, job, job.walks);
-    K::init_barriers(memory);
     if (work != 0 && segment.chunks > 0) {
       for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
         if (!map->by_hand) prefetch_map(map->map);
       }
     }
   }
+  if (threadIdx.x == 32) K::init_barriers(memory);
   // Above the diagonal the decayed scores stay zero.
   for (unsigned k = threadIdx.x * 16; k < K::decayed_bytes; k += K::threads * 16) {
     *reinterpret_cast<uint4*>(shared_memory + K::decayed_at + k) = {};
@@ -590,7 +678,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   publish_to_engines();
   if (__syncthreads_or(work) == 0) return;
   K::Cores::template begin<K>();
-  if constexpr (K::parts > 1) meet_cluster();  // nobody reaches into a block before its barriers are there
+  if constexpr (K::in_cluster) arrive_at_cluster();  // nobody reaches into a block before its barriers are there
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Walk<K> roles{job, segment, memory, warp, lane};
   if (warp < 4) {
@@ -602,15 +690,18 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
     } else {
       roles.sum_decays(warp - 1);
     }
+    if constexpr (K::in_cluster) wait_for_cluster();
   } else if (warp < 8) {
     set_registers<K::score_registers, 128>();
+    if constexpr (K::in_cluster) wait_for_cluster();
     if (segment.chunks > 0) roles.make_scores();
   } else {
     take_registers<K::head_registers>();
+    if constexpr (K::parts > 1 && !K::features.chained) wait_for_cluster();
     roles.walk_head(warp / 4 - 2);
   }
   K::Cores::template end<K>();
-  if constexpr (K::parts > 1) meet_cluster();  // nor once it has gone
+  if constexpr (K::parts > 1) meet_cluster();  // nor once it has gone; of a chain nobody does when it has its state
 }
 
 }  // namespace tilemamba::cuda::tma

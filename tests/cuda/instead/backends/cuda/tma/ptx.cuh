@@ -35,6 +35,7 @@ inline void bring_to_l2(const void*) {}
 inline void prefetch_map(const CUtensorMap&) {}
 
 // clusters
+inline int rank_in_cluster() { return static_cast<int>(machine::shared_address() >> machine::rank_bits); }
 inline unsigned in_block(unsigned address, unsigned rank) {
   return (address & ((1u << machine::rank_bits) - 1)) | rank << machine::rank_bits;
 }
@@ -57,7 +58,9 @@ inline void clear_shared(unsigned address) {
   const std::uint32_t zeros[4] = {};
   machine::write_shared(address, zeros, sizeof(zeros));
 }
-inline void meet_cluster() { machine::meet_cluster(); }
+inline void arrive_at_cluster() { machine::arrive_at_cluster(); }
+inline void wait_for_cluster() { machine::wait_for_cluster(); }
+inline void meet_cluster() { arrive_at_cluster(), wait_for_cluster(); }
 
 // launches in a sequence
 inline void let_next_launch_start() {}
