@@ -60,7 +60,7 @@ std::vector<CpuLevel> cpu_levels() {
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
   const bool bf16 = v4 && has_bf16();
-  return {{"x86-64-v4-amx", bf16 && has_amx(), true},
+  return {{"x86-64-v4-amx", bf16 && has_amx()},
           {"x86-64-v4-bf16", bf16},
           {"x86-64-v4", v4},
           {"x86-64-v3", v3},

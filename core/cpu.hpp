@@ -12,9 +12,8 @@
 namespace tilemamba {
 
 struct CpuLevel {
-  std::string_view name;       ///< as in module file names and TILEMAMBA_CPU_ISA
-  bool supported = false;      ///< by this CPU and its operating system
-  bool only_if_named = false;  ///< never timed on such a CPU: taken where TILEMAMBA_CPU_ISA names it, not by default
+  std::string_view name;   ///< as in module file names and TILEMAMBA_CPU_ISA
+  bool supported = false;  ///< by this CPU and its operating system
 };
 
 /// The levels of this architecture, the best first; the last is what every CPU of it has.

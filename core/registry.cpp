@@ -100,7 +100,7 @@ std::vector<std::string> module_names(const BackendRow& row) {
   std::vector<std::string> names;
   for (const CpuLevel& level : cpu_levels()) {
     levels += " " + std::string(level.name);
-    if (forced.empty() ? level.only_if_named : forced != level.name) continue;
+    if (!forced.empty() && forced != level.name) continue;
     if (level.supported) {
       names.push_back(row.module + "." + std::string(level.name) + ".so");
     } else if (!forced.empty()) {
