@@ -283,13 +283,14 @@ def losses(measured):
         for shape, schedules in measured.places[place].items():
             plan = table.planner(schedules)
             if plan:
-                machines.setdefault(place._replace(set=""), []).append((shape, *plan, table.fastest(schedules)))
+                of = f"{place.set} {short(shape)}" if place.set in ("slow", "invariant") else short(shape)
+                machines.setdefault(place._replace(set=""), []).append((of, *plan, table.fastest(schedules)))
     for place, plans in machines.items():
         behind = sorted((plan for plan in plans if plan[2] > 1.0005), key=lambda plan: -plan[2])
         mean = (table.geometric_mean([plan[2] for plan in plans]) - 1) * 100
         title = f"{where(place)}: {mean:.1f} % in the mean of {len(plans)}"
         if behind:
-            rows = [(short(shape), (loss - 1) * 100, f"{(loss - 1) * 100:.1f} %") for shape, _, loss, _ in behind[:MOST_BARS]]
+            rows = [(of, (loss - 1) * 100, f"{(loss - 1) * 100:.1f} %") for of, _, loss, _ in behind[:MOST_BARS]]
             panels.append(charts.bars(title, "per cent slower than the fastest schedule", rows, "mark"))
         else:
             panels.append(f"<p>{escape(title)}: the fastest schedule everywhere.</p>")
