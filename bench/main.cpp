@@ -63,10 +63,8 @@ class Call {
  public:
   Call(const Case& of, const Device& device)
       : row_(of.row), dtype_(of.dtype), device_(device), inputs_(of.row.shape, of.dtype, of.row.decay) {
-    Problem problem = Problem::of(outputs_.arguments());
-    sample_.emplace(problem, outputs_.arguments());
-    problem.device = device;
-    problem.options.batch_invariant = row_.batch_invariant;
+    sample_.emplace(Problem::of(outputs_.arguments()), outputs_.arguments());
+    const Problem problem = problem_of(row_, dtype_, device);
     std::optional<Plan> largest;
     for (const Candidate& candidate : candidates(problem)) {
       if (!candidate.refusal.empty() || (largest && candidate.workspace_bytes <= largest->workspace_bytes())) continue;

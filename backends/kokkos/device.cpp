@@ -39,12 +39,6 @@ std::string look(std::string& device) {
   return "it is compiled for compute capability " + std::to_string(TILEMAMBA_KOKKOS_ARCHITECTURE) +
          ", the device has " + std::to_string(capability);
 }
-/// (kokkos_malloc's memory begins after a header: it is aligned to 128 bytes.)
-void* take(std::size_t bytes) {
-  void* memory = nullptr;
-  return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
-}
-void give(void* memory) { (void)cudaFree(memory); }
 std::string driver() {
   int version = 0;
   (void)cudaDriverGetVersion(&version);
@@ -70,11 +64,6 @@ std::string look(std::string& device) {
   if (architecture == TILEMAMBA_KOKKOS_ARCHITECTURE) return "";
   return "it is compiled for " TILEMAMBA_KOKKOS_ARCHITECTURE ", the device is " + architecture;
 }
-void* take(std::size_t bytes) {
-  void* memory = nullptr;
-  return hipMalloc(&memory, bytes) == hipSuccess ? memory : nullptr;
-}
-void give(void* memory) { (void)hipFree(memory); }
 std::string driver() {
   int version = 0;
   (void)hipDriverGetVersion(&version);
@@ -199,8 +188,17 @@ class DeviceBackend : public Backend {
     return nullptr;
   }
 
-  [[nodiscard]] void* allocate(const Device&, std::size_t bytes) const noexcept override { return take(bytes); }
-  void release(const Device&, void* memory) const noexcept override { give(memory); }
+  /// (kokkos_malloc's memory begins after a header: it is aligned to 128 bytes, and workspaces to 256.)
+  [[nodiscard]] void* allocate(const Device&, std::size_t bytes) const noexcept override try {
+    initialize();
+    return Space::memory_space().allocate(bytes);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+  void release(const Device&, void* memory) const noexcept override {
+    Kokkos::fence("tilemamba");
+    Space::memory_space().deallocate(memory, 0);  // the size is for profilers
+  }
   [[nodiscard]] Identity identity(const Device&) const override {
     std::string device;
     return look(device).empty() ? Identity{std::move(device), driver()} : Identity{};
