@@ -46,6 +46,7 @@ void check_map(const TensorMap& map, unsigned address, int column) {
 void load_box(unsigned to, const TensorMap& map, const int (&at)[4], unsigned address) {
   check_map(map, to, at[0]);
   Machine& m = *at_work;
+  m.touch_any();
   Barrier& barrier = m.barrier(address, true);
   const auto place = m.where(to, map.box[0] * map.box[1] * 2, 128);
   const auto barriers_place = m.where(address, 8, 8);
@@ -75,6 +76,7 @@ void store_box(const TensorMap& map, unsigned from, const int (&at)[4]) {
     if (its < 0) complain("the copy engine stores no box that begins before its tensor");
   }
   Machine& m = *at_work;
+  m.touch_any();
   const std::size_t bytes = std::size_t{map.box[0]} * map.box[1] * map.box[2] * map.box[3] * 2;
   const auto place = m.where(from, bytes, 128);
   const Epoch epoch{m.stores(m.block_of(m.me()), m.warp_of(m.me())), ++m.my_warp().store_clock};
@@ -128,7 +130,8 @@ void store_there(unsigned to, const float* v, unsigned address) {
 }
 
 void wait_for_last_launch() {
-  if (mistake != Mistake::launch_not_waited_for) at_work->clock(at_work->me())[at_work->last_launch()] = 1;
+  if (mistake != (follows_others ? Mistake::others_not_waited_for : Mistake::launch_not_waited_for))
+    at_work->clock(at_work->me())[at_work->last_launch()] = 1;
 }
 
 // ------------------------------------------------------------------------------------------------------------ products

@@ -5,13 +5,14 @@ namespace tilemamba::test::cuda {
 
 thread_local Mistake mistake = Mistake::none;
 thread_local std::unordered_set<std::uintptr_t> written_before, written_now;
+thread_local bool follows_others = true;
 thread_local Machine* at_work = nullptr;
 
 // ------------------------------------------------------------------------------------------------------------ launches
 
 void make(Mistake what) { mistake = what; }
 bool makes(Mistake what) { return mistake == what; }
-void forget_launches() { written_before.clear(); }
+void forget_launches() { written_before.clear(), follows_others = true; }
 
 std::string run(const Launch& launch, const std::function<void()>& body, std::uint64_t seed) {
   Machine machine(launch, seed);
@@ -24,6 +25,7 @@ std::string run(const Launch& launch, const std::function<void()>& body, std::ui
   for (unsigned k = 0; k < launch.blocks / launch.cluster && machine.fault.empty(); ++k) machine.run_cluster(k, body);
   at_work = before;
   std::swap(written_before, written_now);
+  follows_others = false;
   return machine.fault;
 }
 

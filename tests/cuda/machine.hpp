@@ -33,7 +33,7 @@ struct Launch {
 /// Runs `body` in every thread of every block, cluster after cluster. Shared memory is full of NaN at first. @returns
 /// the first fault that was seen, or "".
 [[nodiscard]] std::string run(const Launch& launch, const std::function<void()>& body, std::uint64_t seed = 1);
-/// A sequence of launches begins: nothing has been written yet.
+/// A sequence of launches begins. What came before it may still use all memory, until the first launch has waited.
 void forget_launches();
 
 // ----------------------------------------------------------------------------------------- mistakes put in on purpose
@@ -57,7 +57,8 @@ enum class Mistake {
   outputs_parity_swapped,
   outputs_bytes_miscounted,
   stores_not_waited_for,        ///< cp.async.bulk.wait_group
-  launch_not_waited_for,        ///< griddepcontrol.wait
+  launch_not_waited_for,        ///< griddepcontrol.wait, not in a sequence's first launch
+  others_not_waited_for,        ///< the same, there
   product_not_fenced,           ///< wgmma.fence
   product_not_waited_for,       ///< wgmma.wait_group
   product_waited_for_too_late,  ///< one group more is left under way

@@ -677,6 +677,8 @@ TEST(CudaMistakes, OfWhoWaits) {
                   {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
                   {Mistake::stores_not_waited_for, in_one_segment(), "the copy engine, storing for warp 3 reads"},
                   {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
+                  {Mistake::others_not_waited_for, in_one_segment(), "what belongs to the launch before"},
+                  {Mistake::others_not_waited_for, in_a_chain(), "what belongs to the launch before"},
               });
 }
 TEST(CudaMistakes, OfWhatAClusterSums) {

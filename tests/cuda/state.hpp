@@ -148,6 +148,7 @@ struct Store {
 
 extern thread_local Mistake mistake;
 extern thread_local std::unordered_set<std::uintptr_t> written_before, written_now;  ///< granules of global memory
+extern thread_local bool follows_others;                                             ///< than this sequence's launches
 constexpr int granule_bits = 4;
 
 class Machine {
@@ -475,10 +476,17 @@ class Machine {
       complain_here(std::string("it ") + (write ? "writes" : "reads") + " a register of a product that is under way");
     }
   }
+  [[nodiscard]] bool is_early() { return its.early && clock(me())[last_launch()] == 0; }
+  /// Of global memory.
+  void touch_any() {
+    if (follows_others && is_early())
+      complain_here("it touches what belongs to the launch before, and has not waited for its end");
+  }
   void touch_global(const void* at, std::size_t size, bool write) {
+    touch_any();
     const auto first = reinterpret_cast<std::uintptr_t>(at) >> granule_bits,
                last = (reinterpret_cast<std::uintptr_t>(at) + size - 1) >> granule_bits;
-    const bool too_early = its.early && !written_before.empty() && clock(me())[last_launch()] == 0;
+    const bool too_early = !written_before.empty() && is_early();
     if (!write && !too_early) return;
     for (std::uintptr_t k = first; k <= last; ++k) {
       if (too_early && written_before.contains(k))

@@ -148,7 +148,7 @@ class WalkExecutable : public Executable {
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
              units * blocks * policy_.sum_parts, &job, false);
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
-           segments, policy_.parts * cutting_.chained);
+           segments || !packed, policy_.parts * cutting_.chained);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};

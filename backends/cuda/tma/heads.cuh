@@ -103,9 +103,7 @@ struct HeadFragments {
   TILEMAMBA_DEVICE void load(Registers<count>& S, const States& view, std::int64_t offset, int first) const {
     first += column();
     offset += row() * view.channel_stride + first;
-    const bool pairs = view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 &&
-                       offset % 2 == 0 && view.channel_stride % 2 == 0 && view.width % 2 == 0;
-    if (pairs)
+    if (in_pairs(view, offset))
       return load_pairs(S, view.width - first, view,
                         reinterpret_cast<const float2*>(static_cast<const float*>(view.data) + offset));
     switch (view.dtype) {
@@ -124,6 +122,8 @@ struct HeadFragments {
                             const tile::Slice& slice, const Registers<n / 2>& S) const {
     const std::int64_t offset =
         view.offset(batch, index, slice) + row() * view.channel_stride + K::first_column() + column();
+    if (in_pairs(view, offset))
+      return store_pairs(S, view, reinterpret_cast<float2*>(static_cast<float*>(view.data) + offset));
     switch (view.dtype) {
       case DType::f32:
         return store_state(S, view, static_cast<float*>(view.data) + offset, [](float v) { return v; });
@@ -193,6 +193,15 @@ struct HeadFragments {
     for (int place = 0; place < places; ++place)
       if (n / 2 % (places * piece) == 0 || turn * places + place < n / 2 / piece)
         hand_on(S.r + place * piece, turn * places + place, rank_in_cluster(), left(true));
+  }
+  /// Its columns of that state come to L2 long before they are loaded.
+  TILEMAMBA_DEVICE void foresee(const States& view, std::int64_t offset) const {
+    const int channel = 16 * warp + lane / 2;
+    if (!view.given || channel >= channels) return;
+    offset += channel * view.channel_stride;
+#pragma unroll 1
+    for (int k = K::first_column() + lane % 2 * 32; k < min(K::first_column() + n, view.width); k += 64)
+      bring_to_l2(static_cast<const char*>(view.data) + (offset + k) * size_of(view.dtype));
   }
   /// Of segment `index` of the cluster's `count`: in the place of S what enters, which is what leaves the one before: f
   /// of what enters there and its S.
@@ -424,6 +433,11 @@ struct HeadFragments {
       }
     }
   }
+  /// May two columns be moved at a time, from `offset` on?
+  TILEMAMBA_DEVICE static bool in_pairs(const kernels::StateView& view, std::int64_t offset) {
+    return view.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && offset % 2 == 0 &&
+           view.channel_stride % 2 == 0 && view.width % 2 == 0;
+  }
   template <int count>
   TILEMAMBA_DEVICE void load_pairs(Registers<count>& S, int width, const kernels::StateView& view,
                                    const float2* from) const {
@@ -447,6 +461,17 @@ struct HeadFragments {
       for (int t = 0; t < n / 4; ++t) {
         const int c = t / 2 * 8 + t % 2;
         if (exists && c < width) to[c] = static_cast<T>(narrow(S.r[t / 2 * 4 + half * 2 + t % 2]));
+      }
+    }
+  }
+  TILEMAMBA_DEVICE void store_pairs(const Registers<n / 2>& S, const kernels::StateView& view, float2* to) const {
+    const int width = view.width - K::first_column() - column();
+#pragma unroll
+    for (int half = 0; half < 2; ++half, to += 4 * view.channel_stride) {
+      const bool exists = row() + 8 * half < channels;
+#pragma unroll
+      for (int t = 0; t < n / 8; ++t) {
+        if (exists && 8 * t < width) to[4 * t] = {S.r[4 * t + 2 * half], S.r[4 * t + 2 * half + 1]};
       }
     }
   }

@@ -120,10 +120,11 @@ TILEMAMBA_DEVICE void clear_shared(unsigned address) {
 TILEMAMBA_DEVICE void store_shared_words(unsigned address, const std::uint32_t (&r)[2]) {
   asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(address), "r"(r[0]), "r"(r[1]) : "memory");
 }
-/// All threads of the cluster arrive, and have met when each has waited: it sees what others did before they arrived.
-TILEMAMBA_DEVICE void arrive_at_cluster() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+/// All threads of the cluster arrive, and have met when each has waited: it sees the barriers that others had
+/// published.
+TILEMAMBA_DEVICE void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 TILEMAMBA_DEVICE void wait_for_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-/// Both.
+/// Both; and it sees all that others did before.
 TILEMAMBA_DEVICE void meet_cluster() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
 // ------------------------------------------------------------------------------------------------------ launches in a

@@ -47,6 +47,15 @@ struct SumKernel : PartOfState<n_, parts> {
   static constexpr int mover_registers = 72, head_registers = 216;
 
   static constexpr unsigned landed = barriers_at, full = landed + 8 * stages, empty = full + 8 * stages;
+  static TILEMAMBA_DEVICE void init_barriers(unsigned memory) {
+    for (int s = 0; s < stages; ++s) {
+      barrier_init(memory + landed + 8 * s, 1);
+      barrier_init(memory + full + 8 * s, 1 + policy_workers);
+      barrier_init(memory + empty + 8 * s, 4 * policy_workers);
+    }
+    Cores::init_barriers(memory + cores_at);
+    publish_barriers();
+  }
   /// Of a span's two chunks one after the other.
   static TILEMAMBA_DEVICE uint2* weights(int stage, int worker) {
     return reinterpret_cast<uint2*>(shared_memory + weights_at) +
@@ -113,7 +122,6 @@ struct SumSegments {
   TILEMAMBA_DEVICE void sum_decays(int worker) const {
     using W = DecayWorker<K, K::span / 32>;
     const tile::Slice slice = segment.slices[worker];
-    const kernels::HeadRule rule = kernels::head_rule(job.call, slice.head);
     const tile::Tokens all = this->all;
     const int spans = this->spans();
     const auto tokens_of = [&](int k) { return piece(all, spans - 1 - k, K::span); };
@@ -123,6 +131,7 @@ struct SumSegments {
     W w(job.call.dt, segment.batch, slice.head, lane);
     constexpr int foreseen = 3;
     typename W::Steps next = fetch(w, 0);
+    const kernels::HeadRule rule = kernels::head_rule(job.call, slice.head);
     float after = 0.0f;
     bool ended = false;
     unsigned cleaned = 0;
@@ -208,23 +217,20 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
   let_next_launch_start();
   const unsigned memory = shared_address(0);
   int work = 0;
+  // Each warp has something to do before the roles begin.
   if (threadIdx.x == 0) {
     Walks units = job.walks;
     units.length = 1, units.dealt = 0;
     work = find_segment<K>(segment, job, units) && segment.is_summed;
-    for (int s = 0; s < K::stages; ++s) {
-      barrier_init(memory + K::landed + 8 * s, 1);
-      barrier_init(memory + K::full + 8 * s, 1 + policy_workers);
-      barrier_init(memory + K::empty + 8 * s, 4 * policy_workers);
-    }
-    K::Cores::init_barriers(memory + K::cores_at);
-    publish_barriers();
     if (work != 0) {
       const tile::Tokens first = segment.tokens(0), last = segment.tokens(segment.chunks - 1);
       all = {first.batch, first.first, static_cast<int>(last.first - first.first) + last.count, first.begins};
-      if (!job.maps.B.by_hand) prefetch_map(job.maps.B.map);
-      if (!job.maps.x.by_hand) prefetch_map(job.maps.x.map);
     }
+  }
+  if (threadIdx.x == 32) K::init_barriers(memory);
+  if (threadIdx.x == 64 && job.chunks_of_row > 0) {
+    if (!job.maps.B.by_hand) prefetch_map(job.maps.B.map);
+    if (!job.maps.x.by_hand) prefetch_map(job.maps.x.map);
   }
   if (__syncthreads_or(work) == 0) return;
   K::Cores::template begin<K>();

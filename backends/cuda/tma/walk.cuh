@@ -325,7 +325,6 @@ struct Walk {
   TILEMAMBA_DEVICE void sum_decays(int worker) const {
     using W = DecayWorker<K>;
     const int head = segment.slices[worker].head;
-    const kernels::HeadRule rule = kernels::head_rule(job.call, head);
     // The walk waits for this warp as often as for any: it keeps what it needs for every chunk.
     const Segment::Often often = segment.often;
     const int first_lap = this->first_lap(), chunks = segment.chunks + first_lap;  // of both laps
@@ -335,10 +334,17 @@ struct Walk {
     };
     W w(job.call.dt, segment.batch, head, lane);
     typename W::Steps next = fetch(w, 0);
+    constexpr int foreseen = 3;
+    const auto foresee = [&](int k) {
+      if (k < segment.chunks) w.foresee(segment.tokens(often, k));
+    };
+    for (int k = 1; k < foreseen; ++k) foresee(k);
+    const kernels::HeadRule rule = kernels::head_rule(job.call, head);
     unsigned cleaned = 0;  // parities, one a stage
     for (int k = 0; k < chunks; ++k) {
       const int in_stage = k % K::stages;  // from k each time: few registers here
       w.steps = next, next = fetch(w, k + 1);
+      foresee(k + foreseen);
       const tile::Tokens its = segment.tokens(often, chunk(k));
       kernels::Decays<W> d;
       kernels::chunk_cumsum(w, job.call, rule, its, head, d);
@@ -380,14 +386,18 @@ struct Walk {
   /// that enters the sequence. There is room for some pieces of it; others follow when that segment takes them.
   TILEMAMBA_DEVICE void make_first_lap(Ring<K::stages>& ring) const {
     constexpr int turns = kernels::divide_up(K::n / 2, K::state_piece * K::state_places);
-#pragma unroll 1
-    for (int turn = 0; turn < policy_workers * turns; ++turn) {
-      const int worker = turn % policy_workers;
+    const auto with_initial = [&](int worker, auto do_it) {
       const tile::Slice& slice = segment.slices[worker];
       const HeadFragments<K> w{lane, warp % 4, worker, min(channels_of_slice, job.call.head_dim - slice.channel), 0};
-      if (segment.index == 0)
-        w.hand_on(job.initial_states, job.initial_states.offset(0, segment.sequence.index, slice),
-                  turn / policy_workers);
+      if (segment.index == 0) do_it(w, job.initial_states.offset(0, segment.sequence.index, slice));
+    };
+#pragma unroll 1
+    for (int worker = 0; worker < policy_workers; ++worker)
+      with_initial(worker, [&](auto& w, std::int64_t offset) { w.foresee(job.initial_states, offset); });
+#pragma unroll 1
+    for (int turn = 0; turn < policy_workers * turns; ++turn) {
+      with_initial(turn % policy_workers,
+                   [&](auto& w, std::int64_t offset) { w.hand_on(job.initial_states, offset, turn / policy_workers); });
       if (turn != policy_workers - 1) continue;
       for (int k = 0; k < segment.first_lap; ++k, ring.advance()) {
         wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
@@ -659,23 +669,28 @@ struct Walk {
 template <class K>
 __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Job job) {
   Segment& segment = *reinterpret_cast<Segment*>(shared_memory + K::segment_at);
+  let_next_launch_start();
   const unsigned memory = shared_address(0);
   int work = 0;
-  if (threadIdx.x == 0) {
-    work = find_segment<K>(segment, job, job.walks);
-    if (work != 0 && segment.chunks > 0) {
-      for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
-        if (!map->by_hand) prefetch_map(map->map);
-      }
+  // Each warp has something to do before the roles begin.
+  if (threadIdx.x == 0) work = find_segment<K>(segment, job, job.walks);
+  if (threadIdx.x == 32) K::init_barriers(memory);
+  if (threadIdx.x == 64 && job.chunks_of_row > 0) {
+    for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
+      if (!map->by_hand) prefetch_map(map->map);
     }
   }
-  if (threadIdx.x == 32) K::init_barriers(memory);
-  // Above the diagonal the decayed scores stay zero.
-  for (unsigned k = threadIdx.x * 16; k < K::decayed_bytes; k += K::threads * 16) {
-    *reinterpret_cast<uint4*>(shared_memory + K::decayed_at + k) = {};
+  // After sums it is only these that must be waited for, and later.
+  if (threadIdx.x == 96 && job.call.sequences.slots == 0) wait_for_last_launch();
+  if (threadIdx.x >= 128) {
+    const unsigned thread = threadIdx.x - 128;
+    // Above the diagonal the decayed scores stay zero.
+    for (unsigned k = thread * 16; k < K::decayed_bytes; k += (K::threads - 128) * 16) {
+      *reinterpret_cast<uint4*>(shared_memory + K::decayed_at + k) = {};
+    }
+    if (thread < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[thread] = 1.0f;
+    publish_to_engines();
   }
-  if (threadIdx.x < q) reinterpret_cast<float*>(shared_memory + K::ones_at)[threadIdx.x] = 1.0f;
-  publish_to_engines();
   if (__syncthreads_or(work) == 0) return;
   K::Cores::template begin<K>();
   if constexpr (K::in_cluster) arrive_at_cluster();  // nobody reaches into a block before its barriers are there
