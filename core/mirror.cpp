@@ -106,7 +106,7 @@ class Piece {
     }
   }
   void poison(std::size_t offset, std::size_t bytes) const {
-    static const std::vector<std::byte> image(most_at_once, poison_byte);
+    const std::vector<std::byte> image(std::min(most_at_once, bytes), poison_byte);
     in_pieces(offset, bytes, [&](std::size_t at, std::size_t count) {
       require(backend_.upload(device_, memory_ + at, image.data(), count));
     });
