@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies around the CUDA backend's kernels where the host plays the machine: its run-time library, its device, and
 // cuda-sm80, of which only the tables of packed sequences are used.
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "backends/cuda/common/device.hpp"
-#include "backends/cuda/common/stopwatch.hpp"
+#include "backends/cuda/common/memory.hpp"
 #include "backends/cuda/sm80/backend.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
 #include "tests/cuda/runtime.hpp"
@@ -54,7 +52,7 @@ namespace {
 constexpr char tabulate = 0;
 
 /// It offers nothing.
-class Absent : public Backend {
+class Absent : public DeviceBackend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm80"; }
   [[nodiscard]] Probe probe() const override { return {}; }
@@ -64,10 +62,6 @@ class Absent : public Backend {
     outcome.message = "no such policy";
     return nullptr;
   }
-  [[nodiscard]] void* allocate(const Device&, std::size_t bytes) const noexcept override {
-    return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  }
-  void release(const Device&, void* memory) const noexcept override { std::free(memory); }
 };
 
 }  // namespace

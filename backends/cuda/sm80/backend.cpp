@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "backends/cuda/common/memory.hpp"
-#include "backends/cuda/common/stopwatch.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
 
 namespace tilemamba::cuda::sm80 {
@@ -118,7 +117,7 @@ std::string refusal(const Problem& problem, const Policy& policy, const kernels:
   return "";
 }
 
-class Sm80Backend : public Backend {
+class Sm80Backend : public DeviceBackend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda-sm80"; }
 
@@ -164,31 +163,6 @@ class Sm80Backend : public Backend {
   } catch (const std::exception& fault) {
     outcome.message = fault.what();
     return nullptr;
-  }
-
-  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override {
-    return cuda::allocate(device, bytes);
-  }
-  void release(const Device& device, void* memory) const noexcept override { cuda::release(device, memory); }
-  [[nodiscard]] void* borrow(const Device& device, std::size_t bytes, void* stream) const noexcept override {
-    return cuda::borrow(device, bytes, stream);
-  }
-  void give_back(const Device& device, void* memory, void* stream) const noexcept override {
-    cuda::give_back(device, memory, stream);
-  }
-  [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
-  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
-                                                     Outcome& outcome) const override {
-    return cuda::stopwatch(device, std::move(calls), outcome);
-  }
-  [[nodiscard]] Device home() const noexcept override { return {DeviceKind::cuda, 0}; }
-  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
-                               std::size_t bytes) const noexcept override {
-    return cuda::copy(device, to, from, bytes, cudaMemcpyHostToDevice);
-  }
-  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
-                                 std::size_t bytes) const noexcept override {
-    return cuda::copy(device, to, from, bytes, cudaMemcpyDeviceToHost);
   }
 
  private:

@@ -11,7 +11,6 @@
 
 #include "backends/cuda/common/device.hpp"
 #include "backends/cuda/common/memory.hpp"
-#include "backends/cuda/common/stopwatch.hpp"
 #include "backends/cuda/sm80/backend.hpp"
 #include "backends/cuda/sm80/kernels.hpp"
 #include "backends/cuda/tma/maps.hpp"
@@ -197,7 +196,7 @@ std::string refusal(const Problem& problem, const Policy& policy, const kernels:
   return "";
 }
 
-class WalkBackend : public Backend {
+class WalkBackend : public DeviceBackend {
  public:
   explicit WalkBackend(const Generation& generation) : generation_(generation) {}
 
@@ -244,31 +243,6 @@ class WalkBackend : public Backend {
   } catch (const std::exception& fault) {
     outcome.message = fault.what();
     return nullptr;
-  }
-
-  [[nodiscard]] void* allocate(const Device& device, std::size_t bytes) const noexcept override {
-    return sm80::backend().allocate(device, bytes);
-  }
-  void release(const Device& device, void* memory) const noexcept override { sm80::backend().release(device, memory); }
-  [[nodiscard]] void* borrow(const Device& device, std::size_t bytes, void* stream) const noexcept override {
-    return cuda::borrow(device, bytes, stream);
-  }
-  void give_back(const Device& device, void* memory, void* stream) const noexcept override {
-    cuda::give_back(device, memory, stream);
-  }
-  [[nodiscard]] Identity identity(const Device& device) const override { return cuda::identity(device); }
-  [[nodiscard]] std::unique_ptr<Stopwatch> stopwatch(const Device& device, Calls calls,
-                                                     Outcome& outcome) const override {
-    return cuda::stopwatch(device, std::move(calls), outcome);
-  }
-  [[nodiscard]] Device home() const noexcept override { return sm80::backend().home(); }
-  [[nodiscard]] Outcome upload(const Device& device, void* to, const void* from,
-                               std::size_t bytes) const noexcept override {
-    return sm80::backend().upload(device, to, from, bytes);
-  }
-  [[nodiscard]] Outcome download(const Device& device, void* to, const void* from,
-                                 std::size_t bytes) const noexcept override {
-    return sm80::backend().download(device, to, from, bytes);
   }
 
  private:
