@@ -17,6 +17,7 @@ struct Arrangement {
   int chunk = 64;                   ///< Q
   std::int64_t segment_chunks = 1;  ///< fused: chunks of a segment
   int stateless_segments = 1;       ///< fused: the first of a sequence that need no state in the workspace
+  bool stores_decays = true;        ///< staged: cum and delta are handed on in the workspace, not made anew
 };
 
 inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as segment_chunks: sequences are not cut
@@ -42,8 +43,9 @@ struct WorkspaceLayout {
     const auto heads = static_cast<std::size_t>(problem.heads);
     const auto elements = heads * static_cast<std::size_t>(problem.head_dim * problem.state);
     entry_states = take(count * elements * (staged ? size_of(problem.x) : sizeof(float)));
-    cum = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
-    delta = take(staged ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
+    const bool decays = staged && arrangement.stores_decays;
+    cum = take(decays ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
+    delta = take(decays ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
     segment_decays = take(staged ? 0 : count * heads * sizeof(float));
     const std::size_t table =
         problem.packed_sequences ? static_cast<std::size_t>(*problem.packed_sequences + 1) * sizeof(std::int32_t) : 0;

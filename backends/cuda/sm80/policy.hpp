@@ -80,7 +80,8 @@ inline constexpr std::int64_t invariant_segment_tokens = 4096;
 /// before it.
 [[nodiscard]] inline kernels::Arrangement arrangement_of(const Problem& problem, const Policy& policy,
                                                          int multiprocessors) {
-  if (policy.schedule == Schedule::staged) return {policy.schedule, policy.out.chunk, 1};
+  if (policy.schedule == Schedule::staged)
+    return {.schedule = policy.schedule, .chunk = policy.out.chunk, .stores_decays = false};
   const std::int64_t chunk = policy.out.chunk;
   if (problem.options.batch_invariant) return {policy.schedule, policy.out.chunk, invariant_segment_tokens / chunk};
   const std::int64_t slices = kernels::divide_up<std::int64_t>(problem.head_dim, policy.out.channels) *
