@@ -583,8 +583,33 @@ TEST(CudaWalks, FillTheDevice) {
   for (const std::int64_t chunks : {64, 256, 1024}) {
     const tma::Cutting cutting = tma::best_cutting(4, chunks, 4, policy, at_once, true);
     EXPECT_EQ(cutting.dealt, 2) << chunks;
-    EXPECT_LT(static_cast<double>(cutting.unit_chunks * cutting.units), 0.63 * static_cast<double>(chunks)) << chunks;
+    // The last walks, and the first ones with one that was dealt out.
+    const std::int64_t units = kernels::divide_up(chunks, cutting.unit_chunks),
+                       begin = (units - cutting.units) * cutting.unit_chunks;
+    for (const std::int64_t longest : {chunks - begin, begin + cutting.unit_chunks})
+      EXPECT_LT(static_cast<double>(longest), 0.63 * static_cast<double>(chunks)) << chunks;
   }
+}
+
+/// What takes longest, in chunks: of 16 sequences of 24 chunks, four blocks each.
+TEST(CudaWalks, TakeAsLongAsTheLongest) {
+  using namespace tilemamba::cuda;
+  tma::Policy policy = sm90::policies.back();
+  const auto time_of = [&](const tma::Cutting& cutting) { return tma::time_of(cutting, 16, 24, policy, at_once); };
+  policy.costs = {}, policy.costs.walk_chunk = 1;
+  EXPECT_EQ(time_of({24, 1}), 25);        // its final state counts as a chunk
+  EXPECT_EQ(time_of({12, 1}), 12 + 13);   // two turns of 30 walks
+  EXPECT_EQ(time_of({4, 3, 2}), 12 + 4);  // the first walks of 14 sequences, then what two more were dealt out to
+  EXPECT_EQ(time_of({13, 1, 0, 2}), 0);   // is no walk
+  policy.costs = {}, policy.costs.again = 1;
+  EXPECT_EQ(time_of({24, 1}), 0);
+  EXPECT_EQ(time_of({12, 1}), 1);
+  policy.costs = {}, policy.costs.sum_chunk = 1;
+  EXPECT_EQ(time_of({24, 1}), 0);
+  EXPECT_EQ(time_of({4, 1}), 4 * 2);  // 80 units, two blocks each: two turns of 132
+  policy.costs = {}, policy.costs.chain_chunk = 1;
+  EXPECT_EQ(time_of({13, 1, 0, 2}), 13);
+  EXPECT_EQ(time_of({12, 1, 0, 2}), 13);
 }
 
 // --------------------------------------------------------------------------------------------------------------- plans
@@ -604,6 +629,24 @@ Problem of_the_grid(std::int64_t tokens, int state) {
   problem.batch = 4, problem.tokens = tokens, problem.heads = 8, problem.groups = 1;
   problem.head_dim = 64, problem.state = state;
   return problem;
+}
+/// Under batch_invariant nothing but a sequence's own heads may decide.
+TEST(CudaPlans, InvariantCutsKnowNoCompany) {
+  const auto segment = [](std::int64_t batch, std::int64_t tokens, int packed, const auto& on) {
+    Problem problem = of_the_grid(tokens, 128);
+    problem.batch = batch, problem.options.batch_invariant = true;
+    if (packed > 0) problem.packed_sequences = packed;
+    const auto cut = cutting(problem, on);
+    EXPECT_EQ(cut.units, 1);
+    EXPECT_EQ(cut.dealt, 0);
+    EXPECT_EQ(cut.chained, 1);
+    return cut.unit_chunks;
+  };
+  const std::int64_t alone = segment(1, 1024, 0, at_once);
+  EXPECT_EQ(segment(8, 1024, 0, at_once), alone);
+  EXPECT_EQ(segment(1, 262144, 0, at_once), alone);
+  EXPECT_EQ(segment(1, 262144, 300, at_once), alone);
+  EXPECT_EQ(segment(1, 1024, 0, of_the_played_machine), alone);
 }
 TEST(CudaPlans, ShortSequencesAreChains) {
   for (const int state : {64, 128}) {

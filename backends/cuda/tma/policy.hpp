@@ -35,14 +35,14 @@ inline constexpr std::array variants = {Features{}, Features{true}, Features{tru
 }
 inline constexpr std::size_t chained_variant = 4;
 
-/// Rough times of a block alone on its multiprocessor (or of a cluster), in microseconds, for the choice of segments.
+/// Times on an H200 in microseconds, for the choice of segments: fitted together to those of calls cut in all ways that
+/// seemed worth it, so that what is chosen by them loses least.
 struct Costs {
-  double walk_chunk, sum_chunk;  ///< of one chunk
-  double walk, sum;              ///< of a launch, beside its chunks
-  double again;                  ///< of a block, beside its chunks, where there was another before it
-  double gather;                 ///< of adding up one segment before, while all multiprocessors do: L2 is shared
-  double chain, chain_chunk;  ///< of a launch of chains, beside its chunks, and of one chunk, both times (as launches
-                              ///< beside sums are counted)
+  double walk, walk_chunk;    ///< of a launch of walks, beside their chunks; of a chunk
+  double sum, sum_chunk;      ///< the same of the first pass
+  double again;               ///< of a walk that begins where another one has ended, beside its chunks
+  double gather;              ///< of adding up one segment before, while all multiprocessors do: L2 is shared
+  double chain, chain_chunk;  ///< of a launch of chains, beside their chunks; of a chunk, which is gone over twice
   double hand_on;             ///< of a state, from a segment of a chain to the next
 };
 
@@ -72,70 +72,81 @@ inline constexpr int most_blocks_of_cluster = 8;  ///< on every device that has 
 /// How many clusters a device runs at once, one block on each multiprocessor; by the blocks of a cluster.
 using AtOnce = std::array<int, most_blocks_of_cluster + 1>;
 
+/// What `rows` sequences (each for the heads of a cluster) of `chunks` chunks each take if they are cut so.
+[[nodiscard]] inline double time_of(const Cutting& cutting, std::int64_t rows, std::int64_t chunks,
+                                    const Policy& policy, const AtOnce& at_once) {
+  const Costs& costs = policy.costs;
+  const std::int64_t unit = cutting.unit_chunks, length = cutting.units, units = kernels::divide_up(chunks, unit);
+  const auto rounds = [](std::int64_t work, std::int64_t at_a_time) {
+    return static_cast<double>(kernels::divide_up(work, at_a_time));
+  };
+  // Who has a sequence's last chunk also writes its final state: about a chunk's time.
+  const auto chunks_of = [&](std::int64_t begin, std::int64_t end) {
+    return static_cast<double>(end == units ? chunks - begin * unit + 1 : (end - begin) * unit);
+  };
+  if (cutting.chained > 1) {
+    return costs.chain + std::max(chunks_of(0, 1), chunks_of(units - 1, units)) * costs.chain_chunk +
+           static_cast<double>(units - 1) * costs.hand_on;
+  }
+  // Of each sequence a first walk and `later` ones.
+  const std::int64_t later = (units - 1) / length, first = units - later * length, dealt = cutting.dealt,
+                     walks = rows * (later + 1), places = at_once[policy.parts],
+                     summed = later == 0 ? dealt * (units - 1) : rows * (units - length);
+  const double turns = dealt > 0 ? 1 : rounds(walks, places),
+               full = std::min(1.0, static_cast<double>(walks) / static_cast<double>(places)),
+               gather = costs.gather * full * std::max(1.0, turns / 2);
+  const auto walk = [&](std::int64_t begin, std::int64_t end) {
+    return static_cast<double>(begin) * gather + chunks_of(begin, end) * costs.walk_chunk;
+  };
+  // A sequence's last walk or the one before takes longest, or a first one that is followed by some that are dealt out.
+  double longest = later == 0 ? walk(0, units) : walk(units - length, units);
+  if (later == 1) longest = std::max(longest, walk(0, first));
+  if (later > 1) longest = std::max(longest, walk(units - 2 * length, units - length));
+  if (dealt > 0) {
+    const double one = static_cast<double>(unit) * costs.walk_chunk + costs.again;
+    longest = std::max(
+        longest, walk(0, first) + rounds(dealt * first, rows - dealt) * one + static_cast<double>(first - 1) * gather);
+  }
+  const double walking =
+      costs.walk + longest + (turns - 1) * (static_cast<double>(unit * length) * costs.walk_chunk + costs.again);
+  if (summed == 0) return walking;
+  return walking + costs.sum + rounds(summed * policy.sum_parts, at_once[1]) * 2 * rounds(unit, 2) * costs.sum_chunk;
+}
+
 /// The cut that makes `sequences` sequences of `chunks` chunks each shortest; `clusters` clusters walk each segment and
 /// as many times the policy's `sum_parts` blocks sum it, two chunks at a time. Units may be shorter than what a block
-/// walks, since the sums, which leave out a sequence's last walk, would otherwise leave multiprocessors idle. Where
-/// there is room for both, walks begin beside the sums. `chains`: larger clusters may have all segments of a sequence.
+/// walks, since the sums, which leave out a sequence's last walk, would otherwise leave multiprocessors idle. `chains`:
+/// larger clusters may have all segments of a sequence.
 [[nodiscard]] inline Cutting best_cutting(std::int64_t sequences, std::int64_t chunks, std::int64_t clusters,
                                           const Policy& policy, const AtOnce& at_once, bool chains) {
-  const Costs& costs = policy.costs;
-  const int parts = policy.parts;
   constexpr std::int64_t most_units = 4, most_dealt = 16;
+  const std::int64_t rows = sequences * clusters, places = at_once[policy.parts];
   Cutting best{chunks, 1};
-  double least = -1;
-  const auto rounds = [](std::int64_t work, std::int64_t places) {
-    return static_cast<double>(kernels::divide_up(work, places));
-  };
-  const auto sums = [&](std::int64_t summed, std::int64_t unit, std::int64_t walking, std::int64_t gathered) {
-    if (summed == 0) return 0.0;
-    const double times = rounds(summed * policy.sum_parts, at_once[1]), chunks_of_unit = 2 * rounds(unit, 2),
-                 share = std::min(1.0, static_cast<double>(walking) / at_once[parts]);
-    return costs.sum - costs.again + times * (chunks_of_unit * costs.sum_chunk + costs.again) +
-           static_cast<double>(gathered) * share * costs.gather;
-  };
-  const auto consider = [&](double time, const Cutting& cutting) {
-    if (least >= 0 && time >= least) return;
+  double least = time_of(best, rows, chunks, policy, at_once);
+  const auto consider = [&](const Cutting& cutting) {
+    const double time = time_of(cutting, rows, chunks, policy, at_once);
+    if (time >= least) return;
     least = time;
     best = cutting;
   };
-  const std::int64_t rows = sequences * clusters, most = std::min<std::int64_t>(chunks, 2 * at_once[parts]);
-  for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
-    for (std::int64_t units = 1; units <= (wanted == 1 ? 1 : most_units); ++units) {
-      const std::int64_t unit = kernels::divide_up(chunks, wanted * units),
-                         walks = kernels::divide_up(chunks, unit * units),
-                         summed = kernels::divide_up(chunks, unit) - units;
-      const double times = rounds(rows * walks, at_once[parts]),
-                   walk = static_cast<double>(unit * units) * costs.walk_chunk + costs.again;
-      const bool beside = summed > 0 && rows * (summed * policy.sum_parts + walks * parts) <= at_once[1];
-      consider(
-          (beside ? 0.0 : costs.walk) - costs.again + times * walk + sums(rows * summed, unit, rows * walks, summed),
-          {unit, units});
-    }
+  for (std::int64_t walks = 2; walks <= std::min(chunks, 2 * places); ++walks) {
+    for (std::int64_t units = 1; units <= most_units; ++units)
+      consider({kernels::divide_up(chunks, walks * units), units});
   }
   // Where the first walks of all sequences do not fit in beside the others, those of some are dealt out. (Without
   // clusters calls became slower by it: what they wait for is memory, and neighbours no longer read B and C together.)
-  const std::int64_t walks = kernels::divide_up<std::int64_t>(at_once[parts], rows),
-                     dealt = rows * walks - at_once[parts], kept = rows - dealt;
-  for (std::int64_t first = 2; parts > 1 && dealt > 0 && first <= most_dealt; ++first) {
+  const std::int64_t walks = kernels::divide_up(places, rows), dealt = rows * walks - places;
+  for (std::int64_t first = 2; policy.parts > 1 && dealt > 0 && first <= most_dealt; ++first) {
     for (std::int64_t units = first; units <= (walks == 1 ? first : 2 * most_dealt); ++units) {
       const std::int64_t of_sequence = (walks - 1) * units + first, unit = kernels::divide_up(chunks, of_sequence);
-      if (kernels::divide_up(chunks, unit) != of_sequence) continue;
-      const double chunk = static_cast<double>(unit) * costs.walk_chunk,
-                   whole = static_cast<double>(units) * chunk + costs.walk,
-                   begun = static_cast<double>(first) * chunk + costs.walk +
-                           rounds(dealt * first, kept) * (chunk + costs.again);
-      const std::int64_t before = walks == 1 ? first - 1 : of_sequence - units;
-      consider(std::max(whole, begun) + sums((walks == 1 ? dealt : rows) * before, unit, at_once[parts], before),
-               {unit, units, dealt});
+      if (kernels::divide_up(chunks, unit) == of_sequence) consider({unit, units, dealt});
     }
   }
-  for (int wanted = 2; chains && wanted <= std::min<std::int64_t>(chunks, most_blocks_of_cluster / parts); ++wanted) {
-    const std::int64_t unit = kernels::divide_up<std::int64_t>(chunks, wanted);
+  for (std::int64_t wanted = 2;
+       chains && wanted <= std::min<std::int64_t>(chunks, most_blocks_of_cluster / policy.parts); ++wanted) {
+    const std::int64_t unit = kernels::divide_up(chunks, wanted);
     const auto segments = static_cast<int>(kernels::divide_up(chunks, unit));
-    if (rows > at_once[segments * parts]) continue;  // they would take turns
-    consider(
-        costs.chain + static_cast<double>(unit) * costs.chain_chunk + static_cast<double>(segments - 1) * costs.hand_on,
-        {unit, 1, 0, segments});
+    if (rows <= at_once[segments * policy.parts]) consider({unit, 1, 0, segments});  // else they would take turns
   }
   return best;
 }
