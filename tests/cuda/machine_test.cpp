@@ -604,6 +604,7 @@ TEST(CudaWalks, TakeAsLongAsTheLongest) {
   policy.costs = {}, policy.costs.again = 1;
   EXPECT_EQ(time_of({24, 1}), 0);
   EXPECT_EQ(time_of({12, 1}), 1);
+  EXPECT_EQ(time_of({4, 1}), 3 + 1);  // four turns of walks, two of sums
   policy.costs = {}, policy.costs.sum_chunk = 1;
   EXPECT_EQ(time_of({24, 1}), 0);
   EXPECT_EQ(time_of({4, 1}), 4 * 2);  // 80 units, two blocks each: two turns of 132

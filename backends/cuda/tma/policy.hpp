@@ -41,7 +41,7 @@ inline constexpr std::size_t chained_variant = 4;
 struct Costs {
   double walk, walk_chunk;    ///< of a launch of walks, beside their chunks; of a chunk
   double sum, sum_chunk;      ///< the same of the first pass
-  double again;               ///< of a walk that begins where another one has ended, beside its chunks
+  double again;               ///< of a block of either that follows another one, beside its chunks
   double gather;              ///< of adding up one segment before, while all multiprocessors do: L2 is shared
   double chain, chain_chunk;  ///< of a launch of chains, beside their chunks; of a chunk, which is gone over twice
   double hand_on;             ///< of a state, from a segment of a chain to the next
@@ -108,10 +108,12 @@ using AtOnce = std::array<int, most_blocks_of_cluster + 1>;
     longest = std::max(
         longest, walk(0, first) + rounds(dealt * first, rows - dealt) * one + static_cast<double>(first - 1) * gather);
   }
+  // Launches whose blocks do not all find room at once take turns.
   const double walking =
       costs.walk + longest + (turns - 1) * (static_cast<double>(unit * length) * costs.walk_chunk + costs.again);
   if (summed == 0) return walking;
-  return walking + costs.sum + rounds(summed * policy.sum_parts, at_once[1]) * 2 * rounds(unit, 2) * costs.sum_chunk;
+  const double sum_turns = rounds(summed * policy.sum_parts, at_once[1]);
+  return walking + costs.sum + sum_turns * 2 * rounds(unit, 2) * costs.sum_chunk + (sum_turns - 1) * costs.again;
 }
 
 /// The cut that makes `sequences` sequences of `chunks` chunks each shortest; `clusters` clusters walk each segment and
