@@ -155,14 +155,14 @@ struct Sequences {
   /// The sequence that a unit belongs to.
   [[nodiscard]] TILEMAMBA_FN Sequence of_unit(std::int64_t unit) const {
     if (cu_seqlens == nullptr) return (*this)[unit / cut.units(tokens)];
-    std::int64_t low = 0;
-    std::int64_t high = count;  // unit_starts[low] <= unit < unit_starts[high]
-    while (high - low > 1) {
-      const std::int64_t middle = (low + high) / 2;
-      (unit_starts[middle] <= unit ? low : high) = middle;
-    }
-    return (*this)[low];
+    return (*this)[last_from(unit, [this](std::int64_t s) { return std::int64_t{unit_starts[s]}; })];
   }
+  /// Packed: the sequence that a state in the workspace, one of `states`, belongs to.
+  [[nodiscard]] TILEMAMBA_FN Sequence of_slot(std::int64_t slot) const {
+    return (*this)[last_from(slot, [this](std::int64_t s) { return unit_starts[s] - s * cut.stateless_units; })];
+  }
+  /// Packed: how many there are.
+  [[nodiscard]] TILEMAMBA_FN std::int64_t states() const { return units() - count * cut.stateless_units; }
 
   /// What a run of sequences wants of the workspace and of chunk_states.
   struct Wanted {
@@ -187,6 +187,17 @@ struct Sequences {
   TILEMAMBA_FN void tabulate() const { tabulate(0, count, {}); }
 
  private:
+  /// The last sequence with start(s) <= position, if that is less than start(count).
+  template <class Start>
+  [[nodiscard]] TILEMAMBA_FN std::int64_t last_from(std::int64_t position, Start start) const {
+    std::int64_t low = 0;
+    std::int64_t high = count;
+    while (high - low > 1) {
+      const std::int64_t middle = (low + high) / 2;
+      (start(middle) <= position ? low : high) = middle;
+    }
+    return low;
+  }
   TILEMAMBA_FN void put_starts(std::int64_t index, const Wanted& before) const {
     unit_starts[index] = static_cast<std::int32_t>(least(before.slots, slots) + index * cut.stateless_units);
     if (snapshot_starts != nullptr)

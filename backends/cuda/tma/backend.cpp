@@ -140,12 +140,13 @@ class WalkExecutable : public Executable {
       error = cudaLaunchKernelExC(&config, function, list);
     };
     const std::int64_t units = call.sequences.most_units(), blocks = job.heads.count,
+                       sums = (packed ? call.sequences.slots : units) * blocks,
                        walks = packed ? units * blocks : job.walks.count();
     const bool segments = call.sequences.slots > 0 && units > 0;
     if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
     if (segments)
       launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
-             units * blocks * policy_.sum_parts, &job, false);
+             sums * policy_.sum_parts, &job, false);
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
            segments || !packed, policy_.parts * cutting_.chained);
     if (error == cudaSuccess) return {};

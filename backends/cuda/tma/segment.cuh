@@ -95,7 +95,8 @@ struct Segment {
   }
 };
 
-/// What a block walks (or, in `Walks` of one unit each, sums). Where sequences are packed, the unit of all of them.
+/// What a block walks (or, in `Walks` of one unit each, sums). Where sequences are packed, the unit of all of them (or
+/// the state in the workspace that its sum becomes).
 template <class K>
 TILEMAMBA_DEVICE Walks::Walk find_walk(const Job& job, const Walks& walks) {
   const unsigned cluster = blockIdx.x / K::parts, blocks = static_cast<unsigned>(job.heads.count);
@@ -119,9 +120,9 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& wa
   const int block = static_cast<int>(walk.sequence - index * blocks), units = walk.units;
   std::int64_t chunks = job.chunks_of_row;
   if (sequences.cu_seqlens != nullptr) {
-    if (walk.begin >= sequences.units()) return false;
-    out.sequence = sequences.of_unit(walk.begin);
-    out.index = walk.begin - out.sequence.first_unit;
+    if (walk.begin >= (K::sums ? sequences.states() : sequences.units())) return false;
+    out.sequence = K::sums ? sequences.of_slot(walk.begin) : sequences.of_unit(walk.begin);
+    out.index = walk.begin - (K::sums ? out.sequence.first_slot : out.sequence.first_unit);
     out.is_summed = out.index + 1 < out.sequence.units;
     chunks = sequences.cut.chunks(out.sequence.length);
   } else {

@@ -28,6 +28,7 @@ struct SumKernel : PartOfState<n_, parts> {
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (1 + policy_workers);
   static constexpr int span = 2 * q;
+  static constexpr bool sums = true;
 
   static constexpr int group_planes = n / 64;
   static constexpr unsigned group_bytes = group_planes * plane_bytes;  // B

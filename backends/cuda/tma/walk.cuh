@@ -35,6 +35,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr int n = n_;
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (2 + policy_workers);
+  static constexpr bool sums = false;
   using Decays = StageDecays<features.documents, parts == 1>;
 
   /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// How packed sequences are found: by their units and by their states in the workspace.
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/sequences.hpp"
+
+namespace tilemamba::kernels {
+namespace {
+
+/// Sequences of these lengths one after the other, and their tables.
+struct Packed {
+  std::vector<std::int32_t> bounds{0}, units;
+  Sequences sequences;
+
+  Packed(const std::vector<int>& lengths, const Cut& cut) {
+    for (const int length : lengths) bounds.push_back(bounds.back() + length);
+    units.resize(bounds.size());
+    sequences.count = static_cast<std::int64_t>(lengths.size());
+    sequences.tokens = bounds.back();
+    sequences.cu_seqlens = bounds.data();
+    sequences.unit_starts = units.data();
+    sequences.cut = cut;
+    sequences.slots = cut.most_slots(sequences.count, sequences.tokens);
+    sequences.tabulate();
+  }
+};
+
+std::vector<int> lengths_of(std::mt19937& random, int count, int most) {
+  std::vector<int> lengths;
+  for (int s = 0; s < count; ++s) lengths.push_back(std::uniform_int_distribution<int>(0, most)(random));
+  return lengths;
+}
+
+TEST(Sequences, UnitsAndStatesBelongToTheirSequences) {
+  std::mt19937 random(7);
+  const Packed packed(lengths_of(random, 50, 1000), {64, 0, 2, 1});
+  const Sequences& all = packed.sequences;
+  std::int64_t slot = 0;
+  for (std::int64_t s = 0; s < all.count; ++s) {
+    EXPECT_EQ(all[s].first_slot, slot);
+    for (std::int64_t unit = 0; unit + 1 < all[s].units; ++unit, ++slot) EXPECT_EQ(all.of_slot(slot).index, s);
+  }
+  EXPECT_EQ(slot, all.states());
+  for (std::int64_t unit = 0; unit < all.units(); ++unit) {
+    const Sequence sequence = all.of_unit(unit);
+    EXPECT_GE(unit, sequence.first_unit);
+    EXPECT_LT(unit, sequence.first_unit + sequence.units);
+  }
+}
+
+}  // namespace
+}  // namespace tilemamba::kernels
