@@ -16,8 +16,8 @@ struct Cores {
 
   /// States need no registers.
   static constexpr bool prepares_early(DType, Features) { return true; }
-  static constexpr int head_registers(int) { return 176; }
-  static constexpr int score_registers(int, Features) { return 112; }
+  static constexpr int head_registers(int, Features, int) { return 176; }
+  static constexpr int score_registers(int, Features, int) { return 112; }
 
   // The address of tensor memory, and the barriers of products.
   static constexpr unsigned shared_bytes = 8 + 8 * product_barriers;

@@ -72,12 +72,13 @@ struct HeadFragments {
   using Ordinals = NoOrdinals;
   struct DecayTable {};
 
-  int lane, warp, worker;
+  unsigned lane;
+  int warp, worker;
   int channels;    ///< of the slice; rows beyond are nobody's
   unsigned chunk;  ///< at hand; only a cluster looks at it
 
-  TILEMAMBA_DEVICE int row() const { return 16 * warp + lane / 4; }
-  TILEMAMBA_DEVICE int column() const { return 2 * (lane % 4); }
+  TILEMAMBA_DEVICE int row() const { return 16 * warp + static_cast<int>(lane / 4); }
+  TILEMAMBA_DEVICE int column() const { return 2 * static_cast<int>(lane % 4); }
 
   // ----------------------------------------------------------------------------------------------------------------
   // states
@@ -239,7 +240,7 @@ struct HeadFragments {
   // x
   /// The transpose of a tile of x into registers. Where documents meet, what is not finite must reach no product.
   TILEMAMBA_DEVICE void fetch(HeadTile& x) const {
-    const int matrix = lane / 8;
+    const unsigned matrix = lane / 8;
     const unsigned address = x.at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -365,7 +366,7 @@ struct HeadFragments {
   /// Over x, from where the copy engine takes it; each warp writes only the columns that it alone has read.
   TILEMAMBA_DEVICE void put(const kernels::TokenView&, const tile::Tokens&, const tile::Slice&,
                             const NarrowLeaving& y) const {
-    const int matrix = lane / 8;
+    const unsigned matrix = lane / 8;
     const unsigned address =
         y.at * 16 + K::first_token() * 128 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
 #pragma unroll
@@ -478,7 +479,7 @@ struct HeadFragments {
   /// Every y with the element of a tile of z that lies where it does.
   template <class F>
   TILEMAMBA_DEVICE void beside(Registers<own>& y, unsigned at, F f) const {
-    const int matrix = lane / 8;
+    const unsigned matrix = lane / 8;
     const unsigned address = at * 16 + swizzled(8 * (matrix / 2) + lane % 8, 2 * warp + matrix % 2);
 #pragma unroll
     for (int k = 0; k < own / 8; ++k) {

@@ -159,7 +159,8 @@ TILEMAMBA_DEVICE void set_registers() {
 
 /// The same value, of which the compiler knows nothing: what it derived from it before is not worth keeping in
 /// registers.
-TILEMAMBA_DEVICE int forgotten(int value) {
+template <class T>
+TILEMAMBA_DEVICE T forgotten(T value) {
   asm volatile("" : "+r"(value));
   return value;
 }

@@ -42,7 +42,8 @@ struct ScoreFragments {
     const typename K::Decays* at;
   };
 
-  int lane, warp;
+  unsigned lane;
+  int warp;
   unsigned chunk_parity;  ///< only a cluster looks at it
 
   /// This block's part of each row's scores, as far as they are causal, to the block that decays them.
@@ -107,7 +108,7 @@ struct ScoreFragments {
   TILEMAMBA_DEVICE void decay_own(SharedOperand& out, const SharedScores& scores, const SharedOrdinals& document,
                                   const DecayTable& table) const {
     const auto& decays = *table.at;
-    const int row = lane / 4, column = 16 * warp + 2 * (lane % 4);
+    const int row = static_cast<int>(lane / 4), column = 16 * warp + 2 * static_cast<int>(lane % 4);
     float2 column_log[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k)
@@ -135,7 +136,7 @@ struct ScoreFragments {
   /// The same instructions for every warp: all roles' loops share the multiprocessor's small instruction cache.
   TILEMAMBA_DEVICE void decay_all(SharedOperand& out, const Registers<q / 2>& scores, const SharedOrdinals& document,
                                   const DecayTable& table) const {
-    const int row = lane / 4, column = 2 * (lane % 4);
+    const int row = static_cast<int>(lane / 4), column = 2 * static_cast<int>(lane % 4);
     const auto& decays = *table.at;
     const float cum[2] = {decays.cum[16 * warp + row], decays.cum[16 * warp + row + 8]};
     int start[2] = {};

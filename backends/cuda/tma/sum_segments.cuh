@@ -179,7 +179,7 @@ struct SumSegments {
   };
   TILEMAMBA_DEVICE void multiply(int worker) const {
     using W = typename K::HeadWorker;
-    W w{lane, warp % 4, worker, channels_of_slice};
+    W w{static_cast<unsigned>(lane), warp % 4, worker, channels_of_slice};
     kernels::SegmentSum<W> sum;
     kernels::begin_segment_sum(w, sum);
     kernels::GroupChunk<W> group;

@@ -88,8 +88,8 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
 
   // Registers of a thread of each role; 512 in all.
-  static constexpr int head_registers = Cores::head_registers(n);
-  static constexpr int score_registers = Cores::score_registers(n, features);
+  static constexpr int head_registers = Cores::head_registers(n, features, parts);
+  static constexpr int score_registers = Cores::score_registers(n, features, parts);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
   // Offsets of barriers.
@@ -154,7 +154,8 @@ struct Walk {
   const Job& job;
   const Segment& segment;
   unsigned memory;  ///< address of the block's shared memory
-  int warp, lane;
+  int warp;
+  unsigned lane;
 
   TILEMAMBA_DEVICE tile::Tokens tokens(int k) const { return segment.tokens(k); }
   /// Chunks that are first gone over for their state alone: all or none.
@@ -695,8 +696,8 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   if (__syncthreads_or(work) == 0) return;
   K::Cores::template begin<K>();
   if constexpr (K::in_cluster) arrive_at_cluster();  // nobody reaches into a block before its barriers are there
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const Walk<K> roles{job, segment, memory, warp, lane};
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  const Walk<K> roles{job, segment, memory, warp, threadIdx.x % 32};
   if (warp < 4) {
     give_registers<K::mover_registers>();
     if (warp == 0) {
