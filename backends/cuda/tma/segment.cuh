@@ -55,6 +55,7 @@ struct Segment {
   } often;
   kernels::Sequence sequence;
   tile::Slice slices[policy_workers];
+  int leaders[policy_workers];  ///< of each worker the first with the same head: it has the decays and decayed scores
   std::int64_t index;        ///< of the first of its units in the sequence
   std::int64_t units;        ///< that the segment has, but for a sequence's last
   int batch, first, length;  ///< of the sequence: the row, and its tokens there
@@ -147,6 +148,9 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& wa
                job.heads.size(block)};
   for (int worker = 0; worker < policy_workers; ++worker) {
     out.slices[worker] = job.heads.slice(block, kernels::least(worker, out.often.real_workers - 1));
+    out.leaders[worker] = worker;
+    for (int other = worker; other-- > 0;)
+      if (out.slices[other].head == out.slices[worker].head) out.leaders[worker] = other;
   }
   const int group = out.slices[0].group;
   out.B = place_of(job.maps.B, group, K::first_column());

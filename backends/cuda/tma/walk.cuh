@@ -326,6 +326,9 @@ struct Walk {
   // decays
   TILEMAMBA_DEVICE void sum_decays(int worker) const {
     using W = DecayWorker<K>;
+    int led = 0;
+    for (const int leader : segment.leaders) led += leader == worker;
+    if (led == 0) return;
     const int head = segment.slices[worker].head;
     // The walk waits for this warp as often as for any: it keeps what it needs for every chunk.
     const Segment::Often often = segment.often;
@@ -367,7 +370,7 @@ struct Walk {
         if (ragged || documents) publish_to_engines();
       }
       __syncwarp();
-      if (lane == 0) arrive(memory + K::full + 8 * in_stage);
+      if (lane < led) arrive(memory + K::full + 8 * in_stage);
     }
   }
 
@@ -429,6 +432,7 @@ struct Walk {
         wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
 #pragma unroll
       for (int worker = 0; worker < policy_workers; ++worker) {
+        if (segment.leaders[worker] != worker) continue;
         kernels::HeadChunk<W> chunk;
         const auto& decays = K::decays(stage, worker);
         if constexpr (features.documents) chunk.decays.document.at = decays.document_start;
@@ -519,6 +523,7 @@ struct Walk {
     const auto again = [](int value) { return features.chained || E::dtype == DType::f16 ? forgotten(value) : value; };
     const auto slice = [&]() -> const tile::Slice& { return segment.slices[again(worker)]; };
     const auto real = [&] { return worker < segment.often.real_workers; };
+    const int leader = __shfl_sync(~0u, segment.leaders[worker], 0);
     W w{lane, warp % 4, worker, 0, 0};
     const auto see_channels = [&] { w.channels = min(channels_of_slice, job.call.head_dim - slice().channel); };
     const HeadCall call = head_call();
@@ -530,7 +535,7 @@ struct Walk {
     const unsigned base = memory / 16;
     const auto chunk_at = [&](int stage, int x_stage) {
       kernels::HeadChunk<W> chunk;
-      const auto& decays = K::decays(stage, worker);
+      const auto& decays = K::decays(stage, leader);
       chunk.x.at = base + (K::x_at + x_stage * K::head_bytes + worker * plane_bytes) / 16;
       chunk.decays.entry.at = decays.entry;
       chunk.decays.exit.at = decays.exit;
@@ -611,7 +616,7 @@ struct Walk {
       group.C.at = base + stage * (K::stage_bytes / 16);
       group.B.at = group.C.at + K::group_bytes / 16;
       auto chunk = chunk_at(stage, x_stage);
-      chunk.decayed = {base + (K::decayed_at + (2 * worker + buffer) * K::decayed_tile) / 16,
+      chunk.decayed = {base + (K::decayed_at + (2 * leader + buffer) * K::decayed_tile) / 16,
                        memory + K::decayed_full + 8 * (2 * worker + buffer), static_cast<unsigned>(k / 2 & 1)};
       const auto prepare_next = [&] {
         last_x_stage = x_ring.stage;
