@@ -88,7 +88,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
 
   // Registers of a thread of each role; 512 in all.
-  static constexpr int head_registers = Cores::head_registers(n, features, parts);
+  static constexpr int head_registers = Cores::head_registers(n, parts);
   static constexpr int score_registers = Cores::score_registers(n, features, parts);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
@@ -326,7 +326,7 @@ struct Walk {
   // decays
   TILEMAMBA_DEVICE void sum_decays(int worker) const {
     using W = DecayWorker<K>;
-    int led = 0;
+    unsigned led = 0;
     for (const int leader : segment.leaders) led += leader == worker;
     if (led == 0) return;
     const int head = segment.slices[worker].head;
@@ -425,20 +425,26 @@ struct Walk {
       w.chunk_parity = buffer;
       if constexpr (K::parts > 1) w.give(group.scores);
     };
+    const bool one_head = segment.leaders[policy_workers - 1] == 0;
     const auto decay = [&](kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
       w.chunk_parity = buffer;
       kernels::sum_scores(w, group);
       for (int worker = 0; worker < policy_workers; ++worker)
         wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
-#pragma unroll
-      for (int worker = 0; worker < policy_workers; ++worker) {
-        if (segment.leaders[worker] != worker) continue;
+      const auto decay_for = [&](int worker) {
         kernels::HeadChunk<W> chunk;
         const auto& decays = K::decays(stage, worker);
         if constexpr (features.documents) chunk.decays.document.at = decays.document_start;
         chunk.decays.table.at = &decays;
         chunk.decayed.at = base + (K::decayed_at + (2 * worker + buffer) * K::decayed_tile) / 16;
         kernels::decay_scores(w, call, kernels::HeadRule{}, worker, group, chunk);
+      };
+      static_assert(policy_workers == 2);
+      if (one_head) {
+        decay_for(0);
+      } else {  // in one go: they take turns
+        decay_for(0);
+        decay_for(1);
       }
       publish_to_engines();
       __syncwarp();

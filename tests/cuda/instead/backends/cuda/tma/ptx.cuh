@@ -73,7 +73,10 @@ template <int registers>
 void give_registers() {}
 template <int registers, int before>
 void set_registers() {}
-inline int forgotten(int value) { return value; }
+template <class T>
+T forgotten(T value) {
+  return value;
+}
 
 inline float fast_exp2(float x) { return exp2_flushed(x); }
 inline float fast_log2(float x) { return std::log2(flushed(x)); }
