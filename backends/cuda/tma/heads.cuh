@@ -331,7 +331,7 @@ struct HeadFragments {
       }
     }
     __syncwarp();
-    if (lane < K::parts - 1) {
+    if (lane + 1 < K::parts) {
       arrive_there(K::in_part(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
     }
   }
