@@ -56,10 +56,10 @@ struct Segment {
   kernels::Sequence sequence;
   tile::Slice slices[policy_workers];
   int leaders[policy_workers];  ///< of each worker the first with the same head: it has the decays and decayed scores
-  std::int64_t index;        ///< of the first of its units in the sequence
-  std::int64_t units;        ///< that the segment has, but for a sequence's last
-  int batch, first, length;  ///< of the sequence: the row, and its tokens there
-  int begin, chunks;         ///< chunks of the sequence
+  std::int64_t index;           ///< of the first of its units in the sequence
+  std::int64_t units;           ///< that the segment has, but for a sequence's last
+  int batch, first, length;     ///< of the sequence: the row, and its tokens there
+  int begin, chunks;            ///< chunks of the sequence
   int tokens_of_row;
   int period, chunks_of_period;
   bool is_summed;  ///< as a unit, by the first pass
