@@ -124,7 +124,9 @@ TILEMAMBA_DEVICE void store_shared_words(unsigned address, const std::uint32_t (
 /// published.
 TILEMAMBA_DEVICE void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 TILEMAMBA_DEVICE void wait_for_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-/// Both; and it sees all that others did before.
+/// Arrives; who has waited sees all that this thread did before.
+TILEMAMBA_DEVICE void leave_cluster() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+/// That, and waits.
 TILEMAMBA_DEVICE void meet_cluster() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
 // ------------------------------------------------------------------------------------------------------ launches in a

@@ -83,6 +83,9 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static_assert(stages >= 3 && shared_bytes <= most_bytes);
 
   static constexpr bool in_cluster = parts > 1 || features.chained;
+  /// Do the heads say that they reach into no other block before they store their state? In a chain there are no
+  /// registers for it.
+  static constexpr bool leaves_early = parts > 1 && !features.chained;
 
   /// Is the next chunk's state prepared under this one's products?
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
@@ -674,6 +677,7 @@ struct Walk {
       if constexpr (K::finishes_late) finish_shared(x_ring.previous(), chunks - 1);
       if constexpr (!features.wide && K::parts == 1) store(last_x_stage, chunks - 1);
     }
+    if constexpr (K::leaves_early) leave_cluster();
     see_channels();
     if (real() && segment.is_last()) kernels::finish_state(w, call, segment.sequence, slice(), carried);
   }
@@ -719,17 +723,24 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
       roles.sum_decays(warp - 1);
     }
     if constexpr (K::in_cluster) wait_for_cluster();
+    if constexpr (K::leaves_early) leave_cluster();
   } else if (warp < 8) {
     set_registers<K::score_registers, 128>();
     if constexpr (K::in_cluster) wait_for_cluster();
     if (segment.chunks > 0) roles.make_scores();
+    if constexpr (K::leaves_early) leave_cluster();
   } else {
     take_registers<K::head_registers>();
     if constexpr (K::parts > 1 && !K::features.chained) wait_for_cluster();
     roles.walk_head(warp / 4 - 2);
   }
   K::Cores::template end<K>();
-  if constexpr (K::parts > 1) meet_cluster();  // nor once it has gone; of a chain nobody does when it has its state
+  // Nor once it has gone; of a chain nobody does when it has its state.
+  if constexpr (K::leaves_early) {
+    wait_for_cluster();
+  } else if constexpr (K::parts > 1) {
+    meet_cluster();
+  }
 }
 
 }  // namespace tilemamba::cuda::tma

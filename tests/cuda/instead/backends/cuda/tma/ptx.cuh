@@ -60,6 +60,7 @@ inline void clear_shared(unsigned address) {
 }
 inline void arrive_at_cluster() { machine::arrive_at_cluster(); }
 inline void wait_for_cluster() { machine::wait_for_cluster(); }
+inline void leave_cluster() { machine::arrive_at_cluster(); }
 inline void meet_cluster() { arrive_at_cluster(), wait_for_cluster(); }
 
 // launches in a sequence
