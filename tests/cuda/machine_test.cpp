@@ -403,6 +403,12 @@ Spec of_a_cluster() {
   spec.tokens = 150, spec.heads = 1, spec.head_dim = 64, spec.state = 256;
   return spec;
 }
+/// Whose workers have one head, and share its decays; in long segments, which are no chain.
+Spec of_a_wide_head() {
+  Spec spec = of_a_cluster();
+  spec.tokens = 700, spec.head_dim = 128, spec.options.batch_invariant = true;
+  return spec;
+}
 /// More pairs of heads than are walked at once: some are cut.
 Spec in_dealt_sequences() {
   Spec spec = of_a_cluster();
@@ -491,7 +497,7 @@ void expect_right(const Backend& backend, const std::vector<Spec>& specs, std::u
       EXPECT_EQ(wrong_call(backend, spec, Mistake::none, 100 * seed), "") << backend.name() << ' ' << spec;
   }
 }
-const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states(), in_a_chain()},
+const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states(), in_a_chain(), of_a_wide_head()},
                         others = {
                             in_segments(),           in_long_segments(),    in_one_segment(),     by_hand(),
                             packed_with_documents(), of_a_cluster(),        of_a_large_cluster(), of_single_tokens(),
