@@ -15,11 +15,12 @@
 /// What limits such a walk is the length of a head's way through a chunk. On an H200 (N 256) it takes 2900 cycles, of
 /// which tensor cores work 1400: products are issued for 660, under which they run; the last chunk's outputs are
 /// finished in 870, this one's are weighed and given in 450, decayed scores are multiplied in 300 and the next state is
-/// prepared in 640. Tried there, and no faster (for N 512 up to a tenth slower): outputs finished by two other warps;
-/// rows of C, or code for each block, so that no register is selected; an early and a late run of tokens for each
-/// block; scores given before others are decayed, or kept where they stay; outputs given under the next product, or
-/// finished after it; a slice for a block, of whose columns two warpgroups have half each, so that nothing goes between
-/// blocks.
+/// prepared in 640. Tried there, and none faster for N 256, for N 512 and for heads of 128 channels at once (N 256
+/// became up to 3 % faster, N 512 2 to 12 % slower): rows of C, or code for each block, so that no register is
+/// selected; an early and a late run of tokens for each block; scores given before others are decayed, or kept where
+/// they stay. And slower everywhere: outputs finished by two other warps, given under the next product, or finished
+/// after the next are given. For N 256 alone, and slower: a slice for a block, of whose columns two warpgroups have
+/// half each, so that no sums go between blocks.
 ///
 /// Where all segments of a sequence are a cluster (`chained`), each is gone over twice. In the first lap B and x come
 /// and the heads' workers sum the state, from zero; what enters the first segment then goes along the cluster, from
