@@ -18,7 +18,7 @@
 /// prepared in 640. Tried there, and none faster for N 256, for N 512 and for heads of 128 channels at once (N 256
 /// became up to 3 % faster, N 512 2 to 12 % slower): rows of C, or code for each block, so that no register is
 /// selected; an early and a late run of tokens for each block; scores given before others are decayed, or kept where
-/// they stay. And slower everywhere: outputs finished by two other warps, given under the next product, or finished
+/// they stay. And faster nowhere: outputs finished by two other warps, given under the next product, or finished
 /// after the next are given. For N 256 alone, and slower: a slice for a block, of whose columns two warpgroups have
 /// half each, so that no sums go between blocks.
 ///
