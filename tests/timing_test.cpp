@@ -19,7 +19,8 @@ TEST(Timing, IsOfCallsThatWork) {
   for (const std::string& backend : expected_backends()) {
     SCOPED_TRACE(backend);
     double of_short = 0;
-    for (const std::int64_t tokens : {64, 4096}) {
+    // On a loaded machine threads wait for each other, in the shortest calls too: up to 12 ms.
+    for (const std::int64_t tokens : {64, 16384}) {
       const workload::Inputs inputs({1, tokens, 4, 64, 1, 64}, DType::f32);
       golden::GuardedOutputs outputs(inputs.arguments(), {}, true);
       const Arguments& call = outputs.arguments();
