@@ -69,8 +69,8 @@ struct HeadBlocks {
   }
   /// The slice of one worker of a block.
   [[nodiscard]] TILEMAMBA_FN Slice slice(int block, int worker) const {
-    const int group = block / blocks_of_group;
-    return slice(group * heads_of_group * slices_of_head + block % blocks_of_group * workers + worker);
+    const int group = block / blocks_of_group, index = block % blocks_of_group * workers + worker;
+    return {group * heads_of_group + index / slices_of_head, group, index % slices_of_head * channels};
   }
 };
 

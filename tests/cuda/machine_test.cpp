@@ -534,32 +534,40 @@ TEST(CudaCalls, SumsEndWhereADocumentBegins) {
 // ------------------------------------------------------------------------------------------------- how sequences are
 // cut
 
-/// Whatever the cut, every unit is walked once, what takes longest begins first, and what a walk begins after has been
-/// summed.
+/// Whatever the cut, every unit is walked once, what takes longest begins first, and what a walk begins after, and
+/// nothing else, is summed once.
 TEST(CudaWalks, GoOverEveryUnitOnce) {
   using tilemamba::cuda::tma::Walks;
-  const auto expect = [](const Walks& walks) {
-    std::vector<int> walked(static_cast<std::size_t>(walks.sequences * walks.units));
-    int longest = walks.length;
+  const auto expect = [](int length, int sequences, int units, int dealt) {
+    SCOPED_TRACE(testing::Message() << length << ' ' << sequences << ' ' << units << ' ' << dealt);
+    const Walks walks(length, sequences, units, dealt);
+    using Counts = std::vector<int>;
+    const auto all = static_cast<std::size_t>(sequences * units);
+    Counts walked(all), needed(all), summed(all);
+    const auto count = [&](Counts& counts, int sequence, int unit) -> int& {
+      return counts.at(static_cast<std::size_t>(sequence * units + unit));
+    };
+    int longest = length;
     for (int index = 0; index < walks.count(); ++index) {
       const Walks::Walk walk = walks[index];
-      ASSERT_TRUE(walk.sequence >= 0 && walk.sequence < walks.sequences && walk.begin >= 0 && walk.units > 0);
-      ASSERT_LE(walk.begin + walk.units, walks.units);
+      EXPECT_GT(walk.units, 0);
       EXPECT_LE(walk.units, longest);
       longest = walk.units;
-      for (int unit = 0; unit < walk.begin; ++unit) EXPECT_TRUE(walks.needs_sum(walk.sequence, unit));
-      for (int unit = walk.begin; unit < walk.begin + walk.units; ++unit)
-        ++walked[static_cast<std::size_t>(walk.sequence * walks.units + unit)];
+      for (int unit = 0; unit < walk.begin; ++unit) count(needed, walk.sequence, unit) = 1;
+      for (int unit = walk.begin; unit < walk.begin + walk.units; ++unit) ++count(walked, walk.sequence, unit);
     }
-    EXPECT_EQ(walked, std::vector<int>(walked.size(), 1));
+    EXPECT_EQ(walked, Counts(all, 1));
+    for (int index = 0; index < walks.sums(); ++index) {
+      const Walks::Walk unit = walks.sum(index);
+      EXPECT_EQ(unit.units, 1);
+      ++count(summed, unit.sequence, unit.begin);
+    }
+    EXPECT_EQ(summed, needed);
   };
   for (const int sequences : {1, 2, 5}) {
     for (const int units : {1, 2, 3, 7, 15}) {
       for (int length = 1; length <= units; ++length) {
-        for (int dealt = 0; dealt < sequences; ++dealt) {
-          SCOPED_TRACE(testing::Message() << sequences << ' ' << units << ' ' << length << ' ' << dealt);
-          expect({length, sequences, units, dealt});
-        }
+        for (int dealt = 0; dealt < sequences; ++dealt) expect(length, sequences, units, dealt);
       }
     }
   }

@@ -83,6 +83,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     static_cast<const kernels::Call*>(arguments[0])->sequences.tabulate();
     return cudaSuccess;
   }
+  if (function == nullptr) {
+    fault = "a launch of no kernel";
+    return cudaErrorLaunchFailure;
+  }
   Launch launch{config->gridDim.x, 1, config->blockDim.x, config->dynamicSmemBytes, false};
   for (unsigned k = 0; k < config->numAttrs; ++k) {
     const cudaLaunchAttribute& attribute = config->attrs[k];

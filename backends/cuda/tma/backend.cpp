@@ -140,15 +140,14 @@ class WalkExecutable : public Executable {
       error = cudaLaunchKernelExC(&config, function, list);
     };
     const std::int64_t units = call.sequences.most_units(), blocks = job.heads.count,
-                       sums = (packed ? call.sequences.slots : units) * blocks,
-                       walks = packed ? units * blocks : job.walks.count();
-    const bool segments = call.sequences.slots > 0 && units > 0;
+                       walks = packed ? units * blocks : job.walks.count(),
+                       sums = packed || cutting_.chained > 1 ? call.sequences.slots * blocks : job.walks.sums();
     if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
-    if (segments)
-      launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
-             sums * policy_.sum_parts, &job, false);
+    launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
+           sums * policy_.sum_parts, &job, false);
+    job.after_sums = sums > 0;
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
-           segments || !packed, policy_.parts * cutting_.chained);
+           job.after_sums || !packed, policy_.parts * cutting_.chained);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};

@@ -26,30 +26,54 @@ struct States : kernels::StateView {
 
 /// How rows of a batch, all of them alike, are walked (`Cutting`); a sequence is a row's for the heads of a block. What
 /// takes longest begins first.
-struct Walks {
-  int length;            ///< units of a walk, counted from a sequence's end; its first walk has what is left
-  int sequences, units;  ///< of a sequence
-  int dealt;             ///< of so many sequences, the last, each unit of the first walk is a walk
-
+class Walks {
+ public:
+  /// Units of a sequence.
   struct Walk {
     int sequence, begin, units;
   };
 
-  [[nodiscard]] TILEMAMBA_FN int later() const { return (units - 1) / length; }  ///< walks of a sequence but the first
-  [[nodiscard]] TILEMAMBA_FN int first() const { return units - later() * length; }  ///< units of the first
-  [[nodiscard]] TILEMAMBA_FN int count() const { return sequences * later() + sequences - dealt + dealt * first(); }
+  Walks() = default;
+  /// `length`: units of a walk, counted from a sequence's end; its first walk has what is left. `units`: of a sequence.
+  /// `dealt`: of so many sequences, the last, each unit of the first walk is a walk.
+  Walks(int length, int sequences, int units, int dealt)
+      : length_(length), sequences_(sequences), units_(units), dealt_(dealt), later_((units - 1) / length) {}
 
+  [[nodiscard]] TILEMAMBA_FN int units() const { return units_; }
+  [[nodiscard]] TILEMAMBA_FN int count() const { return sequences_ * (later_ + 1) - dealt_ + dealt_ * first(); }
   [[nodiscard]] TILEMAMBA_FN Walk operator[](int index) const {
-    if (index < sequences * later()) return {index % sequences, units - (index / sequences + 1) * length, length};
-    index -= sequences * later();
-    const int kept = sequences - dealt;
-    if (index < kept) return {index, 0, first()};
-    return {kept + (index - kept) % dealt, (index - kept) / dealt, 1};
+    if (index < sequences_ * later_) {
+      const Walk turn = dealt_out(index, 0, sequences_);
+      return {turn.sequence, units_ - (turn.begin + 1) * length_, length_};
+    }
+    index -= sequences_ * later_;
+    const int kept = sequences_ - dealt_;
+    return index < kept ? Walk{index, 0, first()} : dealt_out(index - kept, kept, dealt_);
   }
-  /// Does a walk begin after this unit?
-  [[nodiscard]] TILEMAMBA_FN bool needs_sum(int sequence, int unit) const {
-    return unit < units - (later() == 0 && sequence >= sequences - dealt ? 1 : length);
+
+  /// Units that a walk begins after, which are first summed, a sequence's last first.
+  [[nodiscard]] TILEMAMBA_FN int sums() const { return (sequences_ - whole()) * summed(); }
+  [[nodiscard]] TILEMAMBA_FN Walk sum(int index) const {
+    Walk unit = dealt_out(index, whole(), sequences_ - whole());
+    unit.begin = summed() - 1 - unit.begin;
+    return unit;
   }
+
+ private:
+  /// Units of a sequence's first walk.
+  [[nodiscard]] TILEMAMBA_FN int first() const { return units_ - later_ * length_; }
+  /// Sequences, the first, that are one walk each.
+  [[nodiscard]] TILEMAMBA_FN int whole() const { return later_ == 0 ? sequences_ - dealt_ : 0; }
+  /// Units of any other sequence that a walk begins after.
+  [[nodiscard]] TILEMAMBA_FN int summed() const { return units_ - (later_ == 0 ? 1 : length_); }
+  /// The first unit of each of `count` sequences from `from` on, then the second of each, ...
+  [[nodiscard]] TILEMAMBA_FN static Walk dealt_out(int index, int from, int count) {
+    const unsigned turn = static_cast<unsigned>(index) / static_cast<unsigned>(count);
+    return {from + index - static_cast<int>(turn) * count, static_cast<int>(turn), 1};
+  }
+
+  int length_ = 0, sequences_ = 0, units_ = 0, dealt_ = 0;
+  int later_ = 0;  ///< walks of a sequence but the first
 };
 
 /// The parameter of a launch.
@@ -62,6 +86,7 @@ struct Job {
   kernels::Sequence first_row;
   std::int64_t chunks_of_row;
   Walks walks;
+  bool after_sums = false;  ///< the launch follows one of the first pass, which has waited for all that was before
 };
 
 struct Kernel {

@@ -62,8 +62,7 @@ struct Segment {
   int begin, chunks;            ///< chunks of the sequence
   int tokens_of_row;
   int period, chunks_of_period;
-  bool is_summed;  ///< as a unit, by the first pass
-  int first_lap;   ///< chunks that are first gone over for their state alone: all or none
+  int first_lap;  ///< chunks that are first gone over for their state alone: all or none
 
   /// Is the sequence's end this segment's?
   [[nodiscard]] TILEMAMBA_DEVICE bool is_last() const { return index + units >= sequence.units; }
@@ -96,27 +95,28 @@ struct Segment {
   }
 };
 
-/// What a block walks (or, in `Walks` of one unit each, sums). Where sequences are packed, the unit of all of them (or
-/// the state in the workspace that its sum becomes).
+/// What a block walks or sums. Where sequences are packed, the unit of all of them (or the state in the workspace that
+/// its sum becomes).
 template <class K>
-TILEMAMBA_DEVICE Walks::Walk find_walk(const Job& job, const Walks& walks) {
+TILEMAMBA_DEVICE Walks::Walk find_walk(const Job& job) {
   const unsigned cluster = blockIdx.x / K::parts, blocks = static_cast<unsigned>(job.heads.count);
   const auto walk = [](unsigned sequence, unsigned begin) {
     return Walks::Walk{static_cast<int>(sequence), static_cast<int>(begin), 1};
   };
   if (job.call.sequences.cu_seqlens != nullptr) return walk(cluster % blocks, cluster / blocks);
   if constexpr (K::features.chained) {  // segments of a sequence follow each other
-    const unsigned segments = static_cast<unsigned>(walks.units);
+    const unsigned segments = static_cast<unsigned>(job.walks.units());
     return walk(cluster / segments, cluster % segments);
   }
-  return walks[static_cast<int>(cluster)];
+  const int index = static_cast<int>(cluster);
+  return K::sums ? job.walks.sum(index) : job.walks[index];
 }
 
 /// The segment that is a walk (or a unit). @returns false where the block, and its cluster, have nothing to do.
 template <class K>
-TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& walks) {
+TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
   const kernels::Sequences& sequences = job.call.sequences;
-  const Walks::Walk walk = find_walk<K>(job, walks);
+  const Walks::Walk walk = find_walk<K>(job);
   const unsigned blocks = static_cast<unsigned>(job.heads.count), index = static_cast<unsigned>(walk.sequence) / blocks;
   const int block = static_cast<int>(walk.sequence - index * blocks), units = walk.units;
   std::int64_t chunks = job.chunks_of_row;
@@ -124,11 +124,9 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job, const Walks& wa
     if (walk.begin >= (K::sums ? sequences.states() : sequences.units())) return false;
     out.sequence = K::sums ? sequences.of_slot(walk.begin) : sequences.of_unit(walk.begin);
     out.index = walk.begin - (K::sums ? out.sequence.first_slot : out.sequence.first_unit);
-    out.is_summed = out.index + 1 < out.sequence.units;
     chunks = sequences.cut.chunks(out.sequence.length);
   } else {
     out.index = walk.begin;
-    out.is_summed = job.walks.needs_sum(walk.sequence, walk.begin);
     kernels::Sequence row = job.first_row;
     row.index = row.batch = index;
     row.first_unit = index * row.units;

@@ -220,9 +220,7 @@ __global__ void __launch_bounds__(K::threads, 1) sum_segments(const __grid_const
   int work = 0;
   // Each warp has something to do before the roles begin.
   if (threadIdx.x == 0) {
-    Walks units = job.walks;
-    units.length = 1, units.dealt = 0;
-    work = find_segment<K>(segment, job, units) && segment.is_summed;
+    work = find_segment<K>(segment, job);
     if (work != 0) {
       const tile::Tokens first = segment.tokens(0), last = segment.tokens(segment.chunks - 1);
       all = {first.batch, first.first, static_cast<int>(last.first - first.first) + last.count, first.begins};

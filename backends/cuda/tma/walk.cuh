@@ -700,7 +700,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
   const unsigned memory = shared_address(0);
   int work = 0;
   // Each warp has something to do before the roles begin.
-  if (threadIdx.x == 0) work = find_segment<K>(segment, job, job.walks);
+  if (threadIdx.x == 0) work = find_segment<K>(segment, job);
   if (threadIdx.x == 32) K::init_barriers(memory);
   if (threadIdx.x == 64 && job.chunks_of_row > 0) {
     for (const Map* map : {&job.maps.B, &job.maps.C, &job.maps.x}) {
@@ -708,7 +708,7 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
     }
   }
   // After sums it is only these that must be waited for, and later.
-  if (threadIdx.x == 96 && job.call.sequences.slots == 0) wait_for_last_launch();
+  if (threadIdx.x == 96 && !job.after_sums) wait_for_last_launch();
   if (threadIdx.x >= 128) {
     const unsigned thread = threadIdx.x - 128;
     // Above the diagonal the decayed scores stay zero.
