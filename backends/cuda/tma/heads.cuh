@@ -41,10 +41,11 @@ struct HeadFragments {
   template <class R, class C, unsigned uses>
   using Shared = typename SharedOf<R, C>::template type<uses>;
   /// Where a cluster shares a state's columns: the outputs of the block's own tokens; of all tokens what this block's
-  /// columns give, and of its own what these and x give.
+  /// columns give, and of its own what these and x give; and the weights of these tokens' parts.
   struct SharedOutputs : Registers<own> {
     Registers<q / 2> part;
     Registers<own> within;
+    Registers<own / 2> weights;
   };
   using Outputs = std::conditional_t<K::parts == 1, Registers<q / 2>, SharedOutputs>;
   static TILEMAMBA_DEVICE Registers<q / 2>& part_of(Outputs& y) {
@@ -275,14 +276,16 @@ struct HeadFragments {
 
   // ---------------------------------------------------------------------------------------------------------------------
   // y
-  TILEMAMBA_DEVICE void weigh(Outputs& outputs, const SharedVector& weights) const {
-    Registers<q / 2>& y = part_of(outputs);
-#pragma unroll
-    for (int t = 0; t < q / 8; ++t) {
-      const float2 w = *reinterpret_cast<const float2*>(&weights.at[8 * t + column()]);
+  TILEMAMBA_DEVICE void weigh(Registers<q / 2>& y, const SharedVector& weights) const {
+    each_weight<q>(weights, 0, [&](int t, float2 w) {
       y.r[4 * t] = weighed(y.r[4 * t], w.x), y.r[4 * t + 1] = weighed(y.r[4 * t + 1], w.y);
       y.r[4 * t + 2] = weighed(y.r[4 * t + 2], w.x), y.r[4 * t + 3] = weighed(y.r[4 * t + 3], w.y);
-    }
+    });
+  }
+  /// Of a cluster each block weighs what it finishes.
+  TILEMAMBA_DEVICE void weigh(SharedOutputs& y, const SharedVector& weights) const {
+    each_weight<K::own_tokens>(weights, K::first_token(),
+                               [&](int t, float2 w) { y.weights.r[2 * t] = w.x, y.weights.r[2 * t + 1] = w.y; });
   }
   /// Of a cluster, y of each token to the block that finishes it. What others give is added when their parts have had
   /// time to come: see `take`.
@@ -306,7 +309,7 @@ struct HeadFragments {
 #pragma unroll
             for (int to = 0; to < K::parts; ++to) its[to][e] = turned[to];
           }
-          y.within.r[k + e] = its[0][e];
+          y.within.r[k + e] = weighed(its[0][e], y.weights.r[k / 2 + e % 2]);
         }
 #pragma unroll
         for (int to = 1; to < K::parts; ++to) {
@@ -318,21 +321,25 @@ struct HeadFragments {
     }
   }
   /// What others gave of a chunk. Always in the same order.
-  TILEMAMBA_DEVICE void take(Registers<own>& y, unsigned its) const {
-    const unsigned given = shared_address(K::given) + 8 * buffer(its);
-    wait_phase(given, use(its));
-    if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next one's there
+  TILEMAMBA_DEVICE void take(Outputs& y, unsigned its) const {
+    if constexpr (K::parts > 1) {
+      const unsigned given = shared_address(K::given) + 8 * buffer(its);
+      wait_phase(given, use(its));
+      if (warp == 0 && lane == 0) expect_bytes(given, K::given_bytes);  // the next one's there
 #pragma unroll
-    for (int k = 0; k < own; k += 4) {
+      for (int k = 0; k < own; k += 4) {
+        const float2 w = {y.weights.r[k / 2], y.weights.r[k / 2 + 1]};
 #pragma unroll
-      for (int from = 0; from < K::parts - 1; ++from) {
-        const float4 more = load_shared_four(place(from, its) + k * 512);
-        y.r[k] += more.x, y.r[k + 1] += more.y, y.r[k + 2] += more.z, y.r[k + 3] += more.w;
+        for (int from = 0; from < K::parts - 1; ++from) {
+          const float4 more = load_shared_four(place(from, its) + k * 512);
+          y.r[k] += weighed(more.x, w.x), y.r[k + 1] += weighed(more.y, w.y);
+          y.r[k + 2] += weighed(more.z, w.x), y.r[k + 3] += weighed(more.w, w.y);
+        }
       }
-    }
-    __syncwarp();
-    if (lane + 1 < K::parts) {
-      arrive_there(K::in_part(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
+      __syncwarp();
+      if (lane + 1 < K::parts) {
+        arrive_there(K::in_part(shared_address(K::taken) + 8 * buffer(its), (K::part() + 1 + lane) % K::parts));
+      }
     }
   }
   /// The gate.
@@ -406,6 +413,13 @@ struct HeadFragments {
   }
 
  private:
+  /// f(t, the weights of this lane's two tokens) of every eight of `tokens` tokens from `first` on.
+  template <int tokens, class F>
+  TILEMAMBA_DEVICE void each_weight(const SharedVector& weights, int first, F f) const {
+    const float* const at = weights.at + first + 2 * static_cast<int>(forgotten(lane) % 4);
+#pragma unroll
+    for (int t = 0; t < tokens / 8; ++t) f(t, *reinterpret_cast<const float2*>(at + 8 * t));
+  }
   /// Where others give this worker their parts of a chunk, and the parity of how often that was used.
   TILEMAMBA_DEVICE unsigned buffer(unsigned its) const {
     return (K::features.chained ? forgotten(worker) : worker) * K::given_buffers + its % K::given_buffers;
