@@ -85,7 +85,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
   static constexpr int cluster_barriers = parts > 1 ? 2 * (given_buffers * policy_workers + 1) : 0;
-  static constexpr int barriers = 3 * stages + 4 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers +
+  static constexpr int barriers = 3 * stages + 5 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers +
                                   3 * policy_workers * state_places;
   static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
   static constexpr unsigned segment_at = (cores_at + Cores::shared_bytes + 15) / 16 * 16;
@@ -122,6 +122,8 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   /// been taken there, see HeadFragments::left.
   static constexpr unsigned state_entered = x_landed + 8 + 8 * cluster_barriers,
                             state_left = state_entered + 8 * policy_workers * state_places;
+  /// Of each worker: the other one's products of the state have been issued.
+  static constexpr unsigned turn = state_left + 16 * policy_workers * state_places;
   /// Of a chunk to this block: 16 rows have 16 columns more than those before.
   static TILEMAMBA_DEVICE unsigned scores_given_bytes() {
     constexpr unsigned rows = own_tokens / 16;
@@ -155,6 +157,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
     init(state_left, 2 * policy_workers * state_places, 4);
     for (int place = 0; place < policy_workers * state_places; ++place)
       expect_bytes(memory + state_entered + 8 * place, state_piece * 512);
+    init(turn, policy_workers, 4);
     Cores::init_barriers(memory + cores_at);
     publish_barriers();
   }
@@ -652,9 +655,14 @@ struct Walk {
         kernels::prepare_state(w, next.decays, next.x, carried);
       };
       w.chunk = static_cast<unsigned>(k);
+      // One head after the other: products that are issued at once end at once, and then none are under way.
+      wait_phase(memory + K::turn + 8 * worker, (k & 1) ^ (worker == 0));
       kernels::step_fused(
           w, call, group, chunk, carried, out,
           [&] {
+            static_assert(policy_workers == 2);
+            __syncwarp();
+            if (lane == 0) arrive(memory + K::turn + 8 * (worker ^ 1));
             if (!features.wide && K::parts == 1 && k > 0) store(last_x_stage, k - 1);
             if (K::finishes_late && k > 0) finish_shared(x_ring.previous(), k - 1);
             if constexpr (features.documents || K::E::dtype == DType::f16 || K::parts > 1) w.lane = forgotten(w.lane);
