@@ -12,15 +12,17 @@
 /// outputs of those. (A block with all columns of one head would read B and C twice as often from L2, which is as near
 /// its limit as the tensor core.)
 ///
-/// What limits such a walk is the length of a head's way through a chunk. On an H200 (N 256) it takes 2900 cycles, of
-/// which tensor cores work 1400: products are issued for 660, under which they run; the last chunk's outputs are
-/// finished in 870, this one's are weighed and given in 450, decayed scores are multiplied in 300 and the next state is
-/// prepared in 640. Tried there, and none faster for N 256, for N 512 and for heads of 128 channels at once (N 256
-/// became up to 3 % faster, N 512 2 to 12 % slower): rows of C, or code for each block, so that no register is
-/// selected; an early and a late run of tokens for each block; scores given before others are decayed, or kept where
-/// they stay. And faster nowhere: outputs finished by two other warps, given under the next product, or finished
-/// after the next are given. For N 256 alone, and slower: a slice for a block, of whose columns two warpgroups have
-/// half each, so that no sums go between blocks.
+/// What limits such a walk is shared memory: on an H200 (N 256) its data path is busy for 80 % of a chunk's 2800
+/// cycles, with operands of products (a third), tiles that come and go, and what warps load, for every register of
+/// which a warp takes a cycle, even if all lanes load the same; tensor cores work for 1400. So a load answers late, and
+/// a head's way through a chunk is long. Each head has its turn to issue the products of its state, and outputs are
+/// weighed by the block that finishes them, which needs few weights. Tried there, and for N 256, N 512 and heads of 128
+/// channels at once none faster by more than a percent: code for each block instead of registers that are selected;
+/// another order of rows; scores kept where they stay; two buffers for what two blocks give each other; outputs taken
+/// before the next products are issued, published after them, or finished by two other warps; x multiplied from shared
+/// memory instead of from registers; a state that is scaled when it must be instead of in every chunk (1 %); waits that
+/// suspend a warp for longer; tiles asked for before the roles begin; a slice for a block, of whose columns two
+/// warpgroups have half each. Where a thread spills one register, N 512 becomes a tenth slower.
 ///
 /// Where all segments of a sequence are a cluster (`chained`), each is gone over twice. In the first lap B and x come
 /// and the heads' workers sum the state, from zero; what enters the first segment then goes along the cluster, from
