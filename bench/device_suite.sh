@@ -30,8 +30,9 @@ step() {
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader | tee "$out/device.txt"
 git -C "$here" rev-parse HEAD 2>/dev/null | tee "$out/commit.txt"
 
-members=$("$build/bin/tilemamba" info --json | grep -o '"cuda-sm[0-9]*"' | tr -d '"' | sort -u | tr '\n' ' ')
-read -ra members <<<"$members"
+mapfile -t members < <("$build/bin/tilemamba" info --json |
+  awk -F'"' '/"name":/ { name = $4 } /"can_run": true/ && name ~ /^cuda-sm/ { print name }')
+[[ ${#members[@]} != 0 ]] || { "$build/bin/tilemamba" info >&2; exit 1; }
 for member in "${members[@]}"; do
   step "golden.$member" 300 "$build/bin/tilemamba" check --all --backend "$member" "$golden"
 done
