@@ -12,7 +12,7 @@
 /// outputs of those. (A block with all columns of one head would read B and C twice as often from L2, which is as near
 /// its limit as the tensor core.)
 ///
-/// What limits such a walk is shared memory: on an H200 (N 256) its data path is busy for 80 % of a chunk's 2800
+/// What limits such a walk is shared memory: on an H200 (N 256) its data path is busy for 72 to 79 % of a chunk's 2800
 /// cycles, with operands of products (a third), tiles that come and go, and what warps load, for every register of
 /// which a warp takes a cycle, even if all lanes load the same; tensor cores work for 1400. So a load answers late, and
 /// a head's way through a chunk is long. Each head has its turn to issue the products of its state, and outputs are
