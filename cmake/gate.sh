@@ -27,8 +27,9 @@ for object in "$@"; do
   # For each kernel: its name, and which of the instructions it has. (UTCHMMA has HMMA in its name, too.) The last of the products
   # that are issued together says gsb0.
   found=$("$tool" --dump-sass "$object" 2>/dev/null | awk '
-    /Function :/ { report(); name = $3; delete has; products = groups = 0 }
-    / HGMMA/ { ++products; groups += / gsb0/ }
+    /Function :/ { report(); name = $3; delete has; together = 0; least = 4 }
+    / HGMMA/ { ++together }
+    / HGMMA.* gsb0/ { if (together < least) least = together; together = 0 }
     match($0, / (UTCHMMA|HGMMA|HMMA|LDTM|STTM|LDGSTS|UTMALDG)[. ]/) { has[substr($0, RSTART + 1, RLENGTH - 2)] = 1 }
     END { report() }
     function report(  fine) {
@@ -36,7 +37,7 @@ for object in "$@"; do
       fine = "HMMA" in has && "LDGSTS" in has
       if (name ~ /sm90/) fine = "HGMMA" in has && "UTMALDG" in has
       if (name ~ /sm100/) fine = "UTCHMMA" in has && "LDTM" in has && "STTM" in has && "UTMALDG" in has
-      if (4 * groups > products) fine = 0
+      if (least < 4) fine = 0
       if (!fine) print "    " name
     }')
   if [[ -n $found ]]; then

@@ -507,6 +507,17 @@ TEST(CudaCalls, OnHopperInWhateverOrder) { expect_right(hopper(), short_ones, 5)
 TEST(CudaCalls, OnHopperEveryWay) { expect_right(hopper(), others, 1); }
 TEST(CudaCalls, OnBlackwellInWhateverOrder) { expect_right(blackwell(), short_ones, 5); }
 TEST(CudaCalls, OnBlackwellEveryWay) { expect_right(blackwell(), others, 1); }
+/// Not even walks that are dealt out.
+TEST(CudaCalls, NothingIsLaunchedForNoSequence) {
+  Spec spec = in_dealt_sequences();
+  spec.batch = 0;
+  for (const Backend* const backend : {&hopper(), &blackwell()}) {
+    Call call(spec);
+    call.prepare();
+    EXPECT_EQ(fault_of(*backend, call), "") << backend->name();
+    EXPECT_EQ(call.damage(), "") << backend->name();
+  }
+}
 /// What is not finite stays in its document, of which a segment's sum has whole chunks before the next one's.
 TEST(CudaCalls, SumsEndWhereADocumentBegins) {
   Spec spec = in_long_segments();

@@ -114,6 +114,7 @@ class WalkExecutable : public Executable {
     static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
     static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
     job.entry_states.as_registers = true;
+    if (call.sequences.count == 0) return {};
     if (!near(call.dt))
       return {ErrorCode::unsupported, "dt: its stride from token to token must be positive and below 4 GiB"};
     make_maps(job);

@@ -86,7 +86,7 @@ struct Job {
   kernels::Sequence first_row;
   std::int64_t chunks_of_row;
   Walks walks;
-  bool after_sums = false;  ///< the launch follows one of the first pass, which has waited for all that was before
+  bool after_sums = false;  ///< the launch follows one of the first pass, which began when all before had ended
 };
 
 struct Kernel {

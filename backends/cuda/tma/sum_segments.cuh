@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The first pass: the state of each segment but a sequence's last, summed from zero, from its last tokens to its
-/// first.
+/// The first pass: the state of each segment that a walk begins after (of packed sequences: of each but a sequence's
+/// last), summed from zero, from its last tokens to its first.
 ///
 /// Warp 0 loads B and x; a warp for each worker sums its decays and makes the tiles clean; a warpgroup for each worker
 /// multiplies. Sums of decays, which a warp makes one after the other, are of spans of 128 tokens; tiles are chunks of
