@@ -561,7 +561,8 @@ TEST(CudaWalks, GoOverEveryUnitOnce) {
     int longest = length;
     for (int index = 0; index < walks.count(); ++index) {
       const Walks::Walk walk = walks[index];
-      EXPECT_GT(walk.units, 0);
+      ASSERT_TRUE(walk.sequence >= 0 && walk.sequence < sequences && walk.begin >= 0 && walk.units > 0);
+      ASSERT_LE(walk.begin + walk.units, units);
       EXPECT_LE(walk.units, longest);
       longest = walk.units;
       for (int unit = 0; unit < walk.begin; ++unit) count(needed, walk.sequence, unit) = 1;
@@ -570,6 +571,7 @@ TEST(CudaWalks, GoOverEveryUnitOnce) {
     EXPECT_EQ(walked, Counts(all, 1));
     for (int index = 0; index < walks.sums(); ++index) {
       const Walks::Walk unit = walks.sum(index);
+      ASSERT_TRUE(unit.sequence >= 0 && unit.sequence < sequences && unit.begin >= 0 && unit.begin < units);
       EXPECT_EQ(unit.units, 1);
       ++count(summed, unit.sequence, unit.begin);
     }

@@ -114,9 +114,9 @@ class WalkExecutable : public Executable {
     static_cast<kernels::StateView&>(job.initial_states) = call.initial_states;
     static_cast<kernels::StateView&>(job.entry_states) = call.entry_states;
     job.entry_states.as_registers = true;
-    if (call.sequences.count == 0) return {};
     if (!near(call.dt))
       return {ErrorCode::unsupported, "dt: its stride from token to token must be positive and below 4 GiB"};
+    if (call.sequences.count == 0) return {};
     make_maps(job);
 
     const Current current(problem_.device.index);
@@ -140,8 +140,9 @@ class WalkExecutable : public Executable {
       void* list[] = {parameter};
       error = cudaLaunchKernelExC(&config, function, list);
     };
-    const std::int64_t units = call.sequences.most_units(), blocks = job.heads.count,
-                       walks = packed ? units * blocks : job.walks.count(),
+    // A chain hands states on: it has no slots.
+    const std::int64_t blocks = job.heads.count,
+                       walks = packed ? call.sequences.most_units() * blocks : job.walks.count(),
                        sums = packed || cutting_.chained > 1 ? call.sequences.slots * blocks : job.walks.sums();
     if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
     launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
@@ -158,7 +159,7 @@ class WalkExecutable : public Executable {
 
  private:
   void make_maps(Job& job) const {
-    if (problem_.tokens == 0 || problem_.batch == 0) return;  // nobody looks at them
+    if (problem_.tokens == 0) return;  // nobody looks at them
     const kernels::Call& call = job.call;
     const auto of_heads = [&](const kernels::TokenView& view) {
       return make_map(encode_, view, problem_.heads, channels_of_slice, q, problem_);

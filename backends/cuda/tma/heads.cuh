@@ -413,7 +413,8 @@ struct HeadFragments {
   }
 
  private:
-  /// f(t, the weights of this lane's two tokens) of every eight of `tokens` tokens from `first` on.
+  /// f(t, the weights of this lane's two tokens) of every eight of `tokens` tokens from `first` on. (The lane's column
+  /// is found anew: there are no registers to keep it.)
   template <int tokens, class F>
   TILEMAMBA_DEVICE void each_weight(const SharedVector& weights, int first, F f) const {
     const float* const at = weights.at + first + 2 * static_cast<int>(forgotten(lane) % 4);

@@ -658,11 +658,11 @@ struct Walk {
       };
       w.chunk = static_cast<unsigned>(k);
       // One head after the other: products that are issued at once end at once, and then none are under way.
+      static_assert(policy_workers == 2);
       wait_phase(memory + K::turn + 8 * worker, (k & 1) ^ (worker == 0));
       kernels::step_fused(
           w, call, group, chunk, carried, out,
           [&] {
-            static_assert(policy_workers == 2);
             __syncwarp();
             if (lane == 0) arrive(memory + K::turn + 8 * (worker ^ 1));
             if (!features.wide && K::parts == 1 && k > 0) store(last_x_stage, k - 1);
