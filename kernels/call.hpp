@@ -32,6 +32,7 @@ struct Call {
   StateView entry_states;       ///< the state that enters; index: slot
   ChunkVectors cum, delta;      ///< staged
   ChunkVectors segment_decays;  ///< fused; one value a head and slot: log2 of what is left of a state after the segment
+  ChunkVectors scores;  ///< fused, where they are made once for all heads: of a group (Sequences::first_chunk counts)
 
   Sequences sequences;
   StepRule rule;

@@ -19,6 +19,23 @@ template <class W>
   return w.mma_ABt(tile::set(group.scores), group.C, group.B);
 }
 
+/// The same where C and B come a piece of their columns after the other, for every piece but the first.
+template <class W>
+[[nodiscard]] TILEMAMBA_FN typename W::Token multiply_more_scores(W& w, GroupChunk<W>& group) {
+  return w.mma_ABt(tile::add(group.scores), group.C, group.B);
+}
+
+/// Made before, once for all who decay them: left in the workspace ...
+template <class W, class Call>
+TILEMAMBA_FN void store_scores(W& w, const Call& call, std::int64_t chunk, int index, GroupChunk<W>& group) {
+  w.put(call.scores, chunk, index, group.scores);
+}
+/// ... and found there. `index`: which group.
+template <class W, class Call>
+TILEMAMBA_FN void load_scores(W& w, const Call& call, std::int64_t chunk, int index, GroupChunk<W>& group) {
+  w.get(group.scores, call.scores, chunk, index);
+}
+
 /// Where workers share the state's columns: their sum. Before it is decayed, so that it is rounded once.
 template <class W>
 TILEMAMBA_FN void sum_scores(W& w, GroupChunk<W>& group) {

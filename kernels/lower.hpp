@@ -18,6 +18,7 @@ struct Arrangement {
   std::int64_t segment_chunks = 1;  ///< fused: chunks of a segment
   int stateless_segments = 1;       ///< fused: the first of a sequence that need no state in the workspace
   bool stores_decays = true;        ///< staged: cum and delta are handed on in the workspace, not made anew
+  int scores = 0;                   ///< floats of the workspace for a chunk's scores, once made for a group; 0: never
 };
 
 inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as segment_chunks: sequences are not cut
@@ -30,8 +31,10 @@ inline constexpr std::int64_t whole_sequence = std::int64_t{1} << 40;  ///< as s
 
 /// Offsets in the workspace; every piece starts at a multiple of 256 bytes.
 struct WorkspaceLayout {
-  std::int64_t slots = 0;  ///< staged: chunks; else: segments that another one precedes
-  std::size_t entry_states = 0, cum = 0, delta = 0, segment_decays = 0, unit_starts = 0, snapshot_starts = 0;
+  std::int64_t slots = 0;   ///< staged: chunks; else: segments that another one precedes
+  std::int64_t chunks = 0;  ///< whose scores there is room for
+  std::size_t entry_states = 0, cum = 0, delta = 0, segment_decays = 0, scores = 0, unit_starts = 0,
+              snapshot_starts = 0;
   std::size_t bytes = 0;
 
   WorkspaceLayout(const Problem& problem, const Arrangement& arrangement) {
@@ -47,6 +50,10 @@ struct WorkspaceLayout {
     cum = take(decays ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
     delta = take(decays ? count * heads * static_cast<std::size_t>(cut.chunk) * sizeof(float) : 0);
     segment_decays = take(staged ? 0 : count * heads * sizeof(float));
+    if (arrangement.scores > 0)
+      chunks = problem.packed_sequences ? cut.chunks(problem.tokens) + *problem.packed_sequences
+                                        : problem.batch * cut.chunks(problem.tokens);
+    scores = take(static_cast<std::size_t>(chunks * problem.groups * arrangement.scores) * sizeof(float));
     const std::size_t table =
         problem.packed_sequences ? static_cast<std::size_t>(*problem.packed_sequences + 1) * sizeof(std::int32_t) : 0;
     unit_starts = take(table);
@@ -135,17 +142,19 @@ void set_memory(View& view, const Tensor& tensor) {
   call.entry_states.channel_stride = problem.state;
   call.entry_states.channels = static_cast<int>(problem.head_dim);
   call.entry_states.width = static_cast<int>(problem.state);
-  const auto vectors = [&](std::size_t offset, int length) {
-    return ChunkVectors{reinterpret_cast<float*>(piece(offset)), layout.slots * length, length};
+  const auto vectors = [&](std::size_t offset, std::int64_t count, int length) {
+    return ChunkVectors{reinterpret_cast<float*>(piece(offset)), count * length, length};
   };
-  call.cum = vectors(layout.cum, arrangement.chunk);
-  call.delta = vectors(layout.delta, arrangement.chunk);
-  call.segment_decays = vectors(layout.segment_decays, 1);
+  call.cum = vectors(layout.cum, layout.slots, arrangement.chunk);
+  call.delta = vectors(layout.delta, layout.slots, arrangement.chunk);
+  call.segment_decays = vectors(layout.segment_decays, layout.slots, 1);
+  call.scores = vectors(layout.scores, layout.chunks, arrangement.scores);
 
   Sequences& sequences = call.sequences;
   sequences.count = problem.sequences();
   sequences.tokens = problem.tokens;
   sequences.slots = layout.slots;
+  sequences.chunks = layout.chunks;
   sequences.cut = cut_of(problem, arrangement);
   if (arguments.cu_seqlens) {
     sequences.cu_seqlens = static_cast<const std::int32_t*>(arguments.cu_seqlens->data);

@@ -104,6 +104,7 @@ struct Sequences {
   std::int32_t* unit_starts = nullptr;       ///< table: units before each sequence; count + 1 entries
   std::int32_t* snapshot_starts = nullptr;  ///< table: chunk_states before each sequence; null where none are asked for
   std::int64_t slots = 0;                   ///< states that there is room for
+  std::int64_t chunks = 0;                  ///< whose scores there is room for
   std::int64_t snapshots = 0;               ///< chunk_states that there is room for, in all (packed)
   Cut cut;
 
@@ -163,6 +164,18 @@ struct Sequences {
   }
   /// Packed: how many there are.
   [[nodiscard]] TILEMAMBA_FN std::int64_t states() const { return units() - count * cut.stateless_units; }
+
+  // Chunks of all sequences, counted where each has a place of its own in the workspace. A packed sequence's follow as
+  // many as the tokens before it have if they are one sequence, and one for each sequence before: that is enough, so
+  // that no table is needed, but leaves gaps.
+  [[nodiscard]] TILEMAMBA_FN std::int64_t first_chunk(std::int64_t index) const {
+    return cu_seqlens == nullptr ? index * cut.chunks(tokens) : cut.chunks(bound(index)) + index;
+  }
+  /// The sequence that such a chunk belongs to, unless it is in a gap: then one before.
+  [[nodiscard]] TILEMAMBA_FN Sequence of_chunk(std::int64_t chunk) const {
+    return (*this)[cu_seqlens == nullptr ? chunk / cut.chunks(tokens)
+                                         : last_from(chunk, [this](std::int64_t s) { return first_chunk(s); })];
+  }
 
   /// What a run of sequences wants of the workspace and of chunk_states.
   struct Wanted {

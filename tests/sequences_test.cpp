@@ -52,5 +52,24 @@ TEST(Sequences, UnitsAndStatesBelongToTheirSequences) {
   }
 }
 
+/// Each chunk of packed sequences has a place of its own, whatever the lengths and where snapshots are.
+TEST(Sequences, ChunksHavePlaces) {
+  std::mt19937 random(8);
+  for (const std::int64_t period : {0, 1, 48, 64, 65, 100, 200}) {
+    for (int turn = 0; turn < 20; ++turn) {
+      const Packed packed(lengths_of(random, 30, turn % 2 == 0 ? 300 : 3), {64, period, 2, 1});
+      const Sequences& all = packed.sequences;
+      std::int64_t free = 0;
+      for (std::int64_t s = 0; s < all.count; ++s) {
+        EXPECT_GE(all.first_chunk(s), free);
+        for (std::int64_t k = 0; k < all.cut.chunks(all[s].length); ++k)
+          EXPECT_EQ(all.of_chunk(all.first_chunk(s) + k).index, s);
+        free = all.first_chunk(s) + all.cut.chunks(all[s].length);
+      }
+      EXPECT_LE(free, all.cut.chunks(all.tokens) + all.count);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilemamba::kernels

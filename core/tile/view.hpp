@@ -64,7 +64,7 @@ struct HeadView {
   int width = 1;
 };
 
-/// fp32 vectors of the workspace, one of Q elements for each head and chunk: (H, chunk, Q), Q contiguous.
+/// fp32 vectors of the workspace, one for each head (or group) and chunk: (H, chunk, length), contiguous.
 struct ChunkVectors {
   float* data = nullptr;
   std::int64_t head_stride = 0;

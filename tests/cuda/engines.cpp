@@ -130,8 +130,10 @@ void store_there(unsigned to, const float* v, unsigned address) {
 }
 
 void wait_for_last_launch() {
-  if (mistake != (follows_others ? Mistake::others_not_waited_for : Mistake::launch_not_waited_for))
-    at_work->clock(at_work->me())[at_work->last_launch()] = 1;
+  if (mistake == (launches_before == 0 ? Mistake::others_not_waited_for : Mistake::launch_not_waited_for)) return;
+  if (mistake == Mistake::second_launch_does_not_wait && launches_before == 1) return;
+  at_work->clock(at_work->me())[at_work->last_launch()] = 1;
+  at_work->waited_for_last_launch = true;
 }
 
 // ------------------------------------------------------------------------------------------------------------ products

@@ -4,15 +4,15 @@
 namespace tilemamba::test::cuda {
 
 thread_local Mistake mistake = Mistake::none;
-thread_local std::unordered_set<std::uintptr_t> written_before, written_now;
-thread_local bool follows_others = true;
+thread_local std::unordered_set<std::uintptr_t> written_before, written_now, unfinished;
+thread_local int launches_before = 0;
 thread_local Machine* at_work = nullptr;
 
 // ------------------------------------------------------------------------------------------------------------ launches
 
 void make(Mistake what) { mistake = what; }
 bool makes(Mistake what) { return mistake == what; }
-void forget_launches() { written_before.clear(), follows_others = true; }
+void forget_launches() { written_before.clear(), unfinished.clear(), launches_before = 0; }
 
 std::string run(const Launch& launch, const std::function<void()>& body, std::uint64_t seed) {
   Machine machine(launch, seed);
@@ -22,16 +22,19 @@ std::string run(const Launch& launch, const std::function<void()>& body, std::ui
   Machine* const before = at_work;
   at_work = &machine;
   written_now.clear();
+  if (!launch.early) unfinished.clear();
   for (unsigned k = 0; k < launch.blocks / launch.cluster && machine.fault.empty(); ++k) machine.run_cluster(k, body);
   at_work = before;
+  if (launch.early && !machine.waited_for_last_launch) unfinished.merge(written_before);
   std::swap(written_before, written_now);
-  follows_others = false;
+  ++launches_before;
   return machine.fault;
 }
 
 Index thread_index() { return {at_work->in_block(at_work->me()), 0, 0}; }
 Index block_index() { return {at_work->first_block + at_work->block_of(at_work->me()), 0, 0}; }
 Index block_size() { return {at_work->its.threads, 1, 1}; }
+Index grid_size() { return {at_work->its.blocks, 1, 1}; }
 int warp() { return static_cast<int>(at_work->warp_of(at_work->me())); }
 int lane() { return static_cast<int>(at_work->in_block(at_work->me())) % warp_size; }
 void complain(const std::string& fault) { at_work->complain_here(fault); }

@@ -58,6 +58,7 @@ enum class Mistake {
   outputs_bytes_miscounted,
   stores_not_waited_for,        ///< cp.async.bulk.wait_group
   launch_not_waited_for,        ///< griddepcontrol.wait, not in a sequence's first launch
+  second_launch_does_not_wait,  ///< and so may end before the first
   others_not_waited_for,        ///< the same, there
   product_not_fenced,           ///< wgmma.fence
   product_not_waited_for,       ///< wgmma.wait_group
@@ -93,6 +94,7 @@ void make(Mistake mistake);
 [[nodiscard]] Index thread_index();
 [[nodiscard]] Index block_index();
 [[nodiscard]] Index block_size();
+[[nodiscard]] Index grid_size();
 [[nodiscard]] int warp();
 [[nodiscard]] int lane();
 [[noreturn]] void complain(const std::string& fault);

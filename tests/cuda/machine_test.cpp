@@ -422,6 +422,31 @@ Spec in_dealt_beginnings() {
   spec.batch = 2, spec.tokens = 2681, spec.final_states = DType::f32;
   return spec;
 }
+/// Many of a group in clusters: their scores are made before, of two groups.
+Spec with_scores_made() {
+  Spec spec = of_a_cluster();
+  spec.batch = 2, spec.tokens = 330, spec.heads = 16, spec.groups = 2, spec.initial_states = DType::f32;
+  return spec;
+}
+/// Beside the sums of segments.
+Spec with_scores_beside_sums() {
+  Spec spec = of_a_cluster();
+  spec.tokens = 2600, spec.heads = 2, spec.head_dim = 128;
+  return spec;
+}
+/// Of packed sequences, some of which are empty, in four blocks each.
+Spec with_scores_of_packed() {
+  Spec spec = with_scores_made();
+  spec.batch = 1, spec.heads = 6, spec.groups = 1, spec.state = 512;
+  spec.pack({0, 65, 190, 0, 0, 64, 1, 0});
+  return spec;
+}
+/// C at strides that the copy engine cannot take.
+Spec with_scores_by_hand() {
+  Spec spec = with_scores_made();
+  spec.tokens = 150, spec.memory = Memory::one_buffer;
+  return spec;
+}
 /// Many: one segment of more chunks than there are stages.
 Spec in_one_segment() {
   Spec spec = usual();
@@ -497,12 +522,12 @@ void expect_right(const Backend& backend, const std::vector<Spec>& specs, std::u
       EXPECT_EQ(wrong_call(backend, spec, Mistake::none, 100 * seed), "") << backend.name() << ' ' << spec;
   }
 }
-const std::vector<Spec> short_ones = {usual(), with_documents(), with_chunk_states(), in_a_chain(), of_a_wide_head()},
-                        others = {
-                            in_segments(),           in_long_segments(),    in_one_segment(),     by_hand(),
-                            packed_with_documents(), of_a_cluster(),        of_a_large_cluster(), of_single_tokens(),
-                            in_dealt_sequences(),    in_dealt_beginnings(), in_chains(),          in_a_long_chain(),
-                            in_a_chain_of_parts()};
+const std::vector<Spec>
+    short_ones = {usual(), with_documents(), with_chunk_states(), in_a_chain(), of_a_wide_head(), with_scores_made()},
+    others = {in_segments(),           in_long_segments(),      in_one_segment(),      by_hand(),
+              packed_with_documents(), of_a_cluster(),          of_a_large_cluster(),  of_single_tokens(),
+              in_dealt_sequences(),    in_dealt_beginnings(),   in_chains(),           in_a_long_chain(),
+              in_a_chain_of_parts(),   with_scores_of_packed(), with_scores_by_hand(), with_scores_beside_sums()};
 TEST(CudaCalls, OnHopperInWhateverOrder) { expect_right(hopper(), short_ones, 5); }
 TEST(CudaCalls, OnHopperEveryWay) { expect_right(hopper(), others, 1); }
 TEST(CudaCalls, OnBlackwellInWhateverOrder) { expect_right(blackwell(), short_ones, 5); }
@@ -608,7 +633,7 @@ TEST(CudaWalks, FillTheDevice) {
   using namespace tilemamba::cuda;
   const tma::Policy& policy = sm90::policies.back();
   for (const std::int64_t chunks : {64, 256, 1024}) {
-    const tma::Cutting cutting = tma::best_cutting(4, chunks, 4, policy, at_once, true);
+    const tma::Cutting cutting = tma::best_cutting({16, chunks, 4}, policy, at_once, true, true);
     EXPECT_EQ(cutting.dealt, 2) << chunks;
     // The last walks, and the first ones with one that was dealt out.
     const std::int64_t units = kernels::divide_up(chunks, cutting.unit_chunks),
@@ -622,7 +647,7 @@ TEST(CudaWalks, FillTheDevice) {
 TEST(CudaWalks, TakeAsLongAsTheLongest) {
   using namespace tilemamba::cuda;
   tma::Policy policy = sm90::policies.back();
-  const auto time_of = [&](const tma::Cutting& cutting) { return tma::time_of(cutting, 16, 24, policy, at_once); };
+  const auto time_of = [&](const tma::Cutting& cutting) { return tma::time_of(cutting, {16, 24, 4}, policy, at_once); };
   policy.costs = {}, policy.costs.walk_chunk = 1;
   EXPECT_EQ(time_of({24, 1}), 25);        // its final state counts as a chunk
   EXPECT_EQ(time_of({12, 1}), 12 + 13);   // two turns of 30 walks
@@ -638,6 +663,12 @@ TEST(CudaWalks, TakeAsLongAsTheLongest) {
   policy.costs = {}, policy.costs.chain_chunk = 1;
   EXPECT_EQ(time_of({13, 1, 0, 2}), 13);
   EXPECT_EQ(time_of({12, 1, 0, 2}), 13);
+  policy.costs = {}, policy.costs.scored_chunk = 1;
+  EXPECT_EQ(time_of({24, 1}), 0);
+  EXPECT_EQ(time_of({24, 1, 0, 1, true}), 25);
+  policy.costs = {}, policy.costs.score_chunk = 1;
+  EXPECT_EQ(time_of({24, 1}), 0);
+  EXPECT_EQ(time_of({24, 1, 0, 1, true}), 4 * 24);
 }
 
 // --------------------------------------------------------------------------------------------------------------- plans
@@ -688,6 +719,34 @@ TEST(CudaPlans, ShortSequencesAreChains) {
     EXPECT_EQ(layout.bytes, 0U);
   }
 }
+/// Where a group has many heads, so many floats a chunk; not where bits must not depend on others, nor in one block.
+TEST(CudaPlans, ScoresOfManyHeadsAreMadeOnce) {
+  Problem problem = of_the_grid(65536, 256);
+  EXPECT_FALSE(cutting(problem).scored);
+  problem.heads = 48;
+  const auto cut = cutting(problem);
+  EXPECT_TRUE(cut.scored);
+  EXPECT_EQ(cut.chained, 1);
+  const auto bytes = [&](bool scored) {
+    auto its = cut;
+    its.scored = scored;
+    return kernels::WorkspaceLayout(problem, ::tilemamba::cuda::tma::arrangement_of(its)).bytes;
+  };
+  EXPECT_EQ(bytes(true) - bytes(false), 4U * 1024 * (64 * 64 + 64 * 16) / 2 * sizeof(float));
+  problem.options.batch_invariant = true;
+  EXPECT_FALSE(cutting(problem).scored);
+  problem.options.batch_invariant = false, problem.z = true;
+  EXPECT_FALSE(cutting(problem).scored);
+  problem.z = false, problem.state = 128;
+  EXPECT_FALSE(cutting(problem).scored);
+}
+TEST(CudaPlans, ScoresOfThePlayedMachine) {
+  for (const Spec& spec :
+       {with_scores_made(), with_scores_of_packed(), with_scores_by_hand(), with_scores_beside_sums()})
+    EXPECT_TRUE(cutting(Call(spec).problem(), of_the_played_machine).scored) << spec;
+  const Problem problem = Call(with_scores_beside_sums()).problem();
+  EXPECT_LT(cutting(problem, of_the_played_machine).unit_chunks, problem.tokens / 64);
+}
 TEST(CudaPlans, ChainsOfThePlayedMachine) {
   for (const Spec& spec : {in_a_chain(), in_chains(), in_a_long_chain(), in_a_chain_of_parts()})
     EXPECT_GT(cutting(Call(spec).problem(), of_the_played_machine).chained, 1) << spec;
@@ -737,22 +796,25 @@ void expect_seen(const Backend& backend, const std::vector<Made>& all) {
   }
 }
 TEST(CudaMistakes, OfWhoWaits) {
-  expect_seen(hopper(),
-              {
-                  {Mistake::wait_left_out, usual(), "has not waited for that"},
-                  {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
-                  {Mistake::parity_swapped, usual(), ""},
-                  {Mistake::arrival_left_out, usual(), "nobody can go on"},
-                  {Mistake::arrival_too_many, usual(), "has not waited for that"},
-                  {Mistake::bytes_miscounted, usual(), "more bytes come to a barrier than are expected"},
-                  {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
-                  {Mistake::warp_does_not_meet, usual(), "has not waited for that"},
-                  {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
-                  {Mistake::stores_not_waited_for, in_one_segment(), "the copy engine, storing for warp 3 reads"},
-                  {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
-                  {Mistake::others_not_waited_for, in_one_segment(), "what belongs to the launch before"},
-                  {Mistake::others_not_waited_for, in_a_chain(), "what belongs to the launch before"},
-              });
+  expect_seen(
+      hopper(),
+      {
+          {Mistake::wait_left_out, usual(), "has not waited for that"},
+          {Mistake::wait_for_room_left_out, in_one_segment(), "has not waited for that"},
+          {Mistake::parity_swapped, usual(), ""},
+          {Mistake::arrival_left_out, usual(), "nobody can go on"},
+          {Mistake::arrival_too_many, usual(), "has not waited for that"},
+          {Mistake::bytes_miscounted, usual(), "more bytes come to a barrier than are expected"},
+          {Mistake::fence_left_out, usual(), "not published (fence.proxy.async)"},
+          {Mistake::warp_does_not_meet, usual(), "has not waited for that"},
+          {Mistake::cluster_does_not_meet, of_a_cluster(), "and it has not waited for that"},
+          {Mistake::stores_not_waited_for, in_one_segment(), "the copy engine, storing for warp 3 reads"},
+          {Mistake::launch_not_waited_for, in_segments(), "what the launch before has written"},
+          {Mistake::launch_not_waited_for, with_scores_made(), "what the launch before has written"},
+          {Mistake::second_launch_does_not_wait, with_scores_beside_sums(), "for whose end the next one has not"},
+          {Mistake::others_not_waited_for, in_one_segment(), "what belongs to the launch before"},
+          {Mistake::others_not_waited_for, in_a_chain(), "what belongs to the launch before"},
+      });
 }
 TEST(CudaMistakes, OfWhatAClusterSums) {
   for (const Backend* const backend : {&hopper(), &blackwell()}) {

@@ -147,8 +147,9 @@ struct Store {
 };
 
 extern thread_local Mistake mistake;
-extern thread_local std::unordered_set<std::uintptr_t> written_before, written_now;  ///< granules of global memory
-extern thread_local bool follows_others;                                             ///< than this sequence's launches
+// Granules of global memory. `unfinished`: written by launches that may go on when the last one has ended.
+extern thread_local std::unordered_set<std::uintptr_t> written_before, written_now, unfinished;
+extern thread_local int launches_before;  ///< of this sequence
 constexpr int granule_bits = 4;
 
 class Machine {
@@ -179,7 +180,7 @@ class Machine {
   std::vector<Thread> threads;
   std::vector<Block> blocks;
   std::string fault;
-  bool busy = false;
+  bool busy = false, waited_for_last_launch = false;
 
   void run_cluster(unsigned index, const std::function<void()>& body) {
     first_block = index * its.cluster;
@@ -479,7 +480,7 @@ class Machine {
   [[nodiscard]] bool is_early() { return its.early && clock(me())[last_launch()] == 0; }
   /// Of global memory.
   void touch_any() {
-    if (follows_others && is_early())
+    if (launches_before == 0 && is_early())
       complain_here("it touches what belongs to the launch before, and has not waited for its end");
   }
   void touch_global(const void* at, std::size_t size, bool write) {
@@ -487,10 +488,12 @@ class Machine {
     const auto first = reinterpret_cast<std::uintptr_t>(at) >> granule_bits,
                last = (reinterpret_cast<std::uintptr_t>(at) + size - 1) >> granule_bits;
     const bool too_early = !written_before.empty() && is_early();
-    if (!write && !too_early) return;
+    if (!write && !too_early && unfinished.empty()) return;
     for (std::uintptr_t k = first; k <= last; ++k) {
       if (too_early && written_before.contains(k))
         complain_here("it touches what the launch before has written, and has not waited for that");
+      if (unfinished.contains(k))
+        complain_here("it touches what a launch has written for whose end the next one has not waited");
       if (write) written_now.insert(k);
     }
   }

@@ -16,7 +16,7 @@ struct Cores {
 
   /// States need no registers.
   static constexpr bool prepares_early(DType, Features) { return true; }
-  static constexpr int head_registers(int, int) { return 176; }
+  static constexpr int head_registers(int, Features, int) { return 176; }
   static constexpr int score_registers(int, Features, int) { return 112; }
 
   // The address of tensor memory, and the barriers of products.

@@ -22,23 +22,21 @@ struct ScoreWorker : ScoreFragments<K>, Products<K> {
   /// Chunks take turns with the lanes.
   TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Scores> scores, const SharedTile<tile::as_A>& C,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) {
-    const unsigned to = in_lane(this->tensor + ScoresAt::at, 16 * this->parity(scores_product));
-    scores.target.at = to;
-    const std::uint64_t c = inner_columns(C.at * 16), b = inner_columns(B.at * 16);
-    return this->issue(scores_product, policy_workers, this->warp, [&] {
-      constexpr std::uint32_t instruction = InstructionDescriptor{E::dtype == DType::bf16, false, q}.bits();
-      product_of_shared<false>(to, c, b, instruction);
-#pragma unroll
-      for (int k = 1; k < n / 16; ++k) {
-        const unsigned step = k / 4 * plane_bytes + k % 4 * 32;
-        product_of_shared<true>(to, further(c, step), further(b, step), instruction);
-      }
-    });
+    scores.target.at = in_lane(this->tensor + ScoresAt::at, 16 * this->parity(scores_product));
+    return multiply<false>(scores.target.at, C, B);
+  }
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Add<Scores> scores, const SharedTile<tile::as_A>& C,
+                                 const SharedTile<tile::as_Bt | tile::as_B>& B) {
+    return multiply<true>(scores.target.at, C, B);
   }
 
   TILEMAMBA_DEVICE void give(Scores& scores) const {
     load(scores);
     ScoreFragments<K>::give(scores);
+  }
+  TILEMAMBA_DEVICE void put(const kernels::ChunkVectors& view, std::int64_t chunk, int group, Scores& scores) const {
+    load(scores);
+    ScoreFragments<K>::put(view, chunk, group, scores);
   }
   TILEMAMBA_DEVICE void sum_columns(Scores& scores) const {
     if constexpr (K::parts == 1) load(scores);
@@ -46,6 +44,20 @@ struct ScoreWorker : ScoreFragments<K>, Products<K> {
   }
 
  private:
+  template <bool more>
+  TILEMAMBA_DEVICE Token multiply(unsigned to, const SharedTile<tile::as_A>& C,
+                                  const SharedTile<tile::as_Bt | tile::as_B>& B) {
+    const std::uint64_t c = inner_columns(C.at * 16), b = inner_columns(B.at * 16);
+    return this->issue(scores_product, policy_workers, this->warp, [&] {
+      constexpr std::uint32_t instruction = InstructionDescriptor{E::dtype == DType::bf16, false, q}.bits();
+      product_of_shared<more>(to, c, b, instruction);
+#pragma unroll
+      for (int k = 1; k < n / 16; ++k) {
+        const unsigned step = k / 4 * plane_bytes + k % 4 * 32;
+        product_of_shared<true>(to, further(c, step), further(b, step), instruction);
+      }
+    });
+  }
   TILEMAMBA_DEVICE void load(Scores& scores) const {
     load_fragments(this->part_of(scores).r, in_lane(scores.at, 32 * this->warp));
     wait_tensor_loads();

@@ -19,10 +19,13 @@ struct Cores {
     return !features.rich && !((features.documents || features.chained) && type == DType::f16);
   }
   // Registers go where the accumulators are.
-  static constexpr int head_registers(int n, int parts) { return n == 64 ? 160 : parts > 1 ? 184 : 176; }
+  static constexpr int head_registers(int n, Features features, int parts) {
+    if (parts > 1) return features.scored ? 200 : 184;
+    return n == 64 ? 160 : 176;
+  }
   static constexpr int score_registers(int n, Features features, int parts) {
+    if (parts > 1) return features.scored ? 72 : 104;
     if (n == 64) return 144;
-    if (parts > 1) return 104;
     return features.documents ? 112 : 120;
   }
 

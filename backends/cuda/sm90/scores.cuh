@@ -15,12 +15,26 @@ struct ScoreWorker : ScoreFragments<K> {
   using E = typename K::E;
   struct [[nodiscard]] Token {};
 
-  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<typename ScoreFragments<K>::Scores> scores, const SharedTile<tile::as_A>& C,
+  using Scores = typename ScoreFragments<K>::Scores;
+
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Scores> scores, const SharedTile<tile::as_A>& C,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) const {
+    return multiply<false>(scores.target, C, B);
+  }
+  TILEMAMBA_DEVICE Token mma_ABt(tile::Add<Scores> scores, const SharedTile<tile::as_A>& C,
+                                 const SharedTile<tile::as_Bt | tile::as_B>& B) const {
+    return multiply<true>(scores.target, C, B);
+  }
+  TILEMAMBA_DEVICE void wait(const Token&) const { wait_products<0>(); }
+
+ private:
+  template <bool more>
+  TILEMAMBA_DEVICE Token multiply(Scores& scores, const SharedTile<tile::as_A>& C,
+                                  const SharedTile<tile::as_Bt | tile::as_B>& B) const {
     const std::uint32_t c = inner_columns(C.at), b = inner_columns(B.at);
-    Registers<q / 2>& part = this->part_of(scores.target);
+    Registers<q / 2>& part = this->part_of(scores);
     begin_products();
-    wgmma<E, false>(part.r, descriptor(c), descriptor(b));
+    wgmma<E, more>(part.r, descriptor(c), descriptor(b));
 #pragma unroll
     for (int k = 1; k < K::n / 16; ++k) {
       const unsigned step = (k / 4 * plane_bytes + k % 4 * 32) / 16;
@@ -29,7 +43,6 @@ struct ScoreWorker : ScoreFragments<K> {
     commit_products();
     return {};
   }
-  TILEMAMBA_DEVICE void wait(const Token&) const { wait_products<0>(); }
 };
 
 }  // namespace tilemamba::cuda::sm90

@@ -24,6 +24,9 @@ std::string refusal(const Generation& generation, const DeviceFacts& device) {
   return device.refusal.empty() ? why_not(generation.instructions, device.capability) : device.refusal;
 }
 
+/// Of a device that can be addressed.
+const DeviceFacts& facts(const Device& device) { return machine().devices[static_cast<std::size_t>(device.index)]; }
+
 /// Loads a kernel, which then may have its shared memory.
 cudaError_t load(const Kernel& kernel) {
   cudaFuncAttributes attributes{};
@@ -77,14 +80,18 @@ class WalkExecutable : public Executable {
         policy_(policy),
         padded_(padded(problem, policy)),
         cutting_(cutting),
-        kernels_(generation.kernels(problem.x, policy, cutting.chained > 1 ? chained_variant : variant_of(problem))),
+        kernels_(generation.kernels(problem.x, policy,
+                                    cutting.chained > 1 ? chained_variant
+                                    : cutting.scored    ? scored_variant
+                                                        : variant_of(problem))),
+        scorers_(2 * facts(problem.device).multiprocessors),
         encode_(find_encoder()) {}
 
   /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
   /// or "".
   [[nodiscard]] std::string load() const {
     if (encode_ == nullptr) return "the driver has no cuTensorMapEncodeTiled";
-    for (const Kernel& kernel : {kernels_.sum_segments, kernels_.walk}) {
+    for (const Kernel& kernel : {kernels_.score_chunks, kernels_.sum_segments, kernels_.walk}) {
       if (kernel.function == nullptr) continue;
       const cudaError_t error = tma::load(kernel);
       if (error == cudaSuccess) continue;
@@ -147,9 +154,13 @@ class WalkExecutable : public Executable {
     if (packed) launch(sm80::tabulate_kernel().function, sm80::tabulate_kernel().threads, 0, 1, &call, false);
     launch(kernels_.sum_segments.function, kernels_.sum_segments.threads, kernels_.sum_segments.shared_bytes,
            sums * policy_.sum_parts, &job, false);
-    job.after_sums = sums > 0;
+    job.follows = sums > 0;
+    const std::int64_t scored = call.sequences.chunks * call.groups;
+    launch(kernels_.score_chunks.function, kernels_.score_chunks.threads, kernels_.score_chunks.shared_bytes,
+           std::min<std::int64_t>(scored, scorers_), &job, job.follows);
+    job.follows = job.follows || scored > 0;
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
-           job.after_sums || !packed, policy_.parts * cutting_.chained);
+           job.follows || !packed, policy_.parts * cutting_.chained);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return {ErrorCode::backend_failure, in_words(error, "a launch")};
@@ -180,6 +191,7 @@ class WalkExecutable : public Executable {
   Problem padded_;
   Cutting cutting_;
   Kernels kernels_;
+  int scorers_;  ///< blocks that make scores
   EncodeMap encode_;
 };
 
@@ -259,11 +271,6 @@ class WalkBackend : public DeviceBackend {
     }
     return cutting_of(problem, policy, at_once);
   }
-  /// Of a device that can be addressed.
-  static const DeviceFacts& facts(const Device& device) {
-    return machine().devices[static_cast<std::size_t>(device.index)];
-  }
-
   Generation generation_;
 };
 

@@ -86,7 +86,7 @@ struct Job {
   kernels::Sequence first_row;
   std::int64_t chunks_of_row;
   Walks walks;
-  bool after_sums = false;  ///< the launch follows one of the first pass, which began when all before had ended
+  bool follows = false;  ///< the launch follows one of this call, which began when all before had ended
 };
 
 struct Kernel {
@@ -95,7 +95,7 @@ struct Kernel {
   unsigned shared_bytes = 0;
 };
 struct Kernels {
-  Kernel sum_segments, walk;
+  Kernel score_chunks, sum_segments, walk;
 };
 
 }  // namespace tilemamba::cuda::tma

@@ -15,12 +15,14 @@ struct ScoreFragments {
   static constexpr int own_blocks = K::own_tokens / 16;  ///< 16 rows each, that the block decays
   template <class R, class C, unsigned uses>
   using Shared = SharedTile<uses>;
-  /// Where a cluster shares the columns: of all tokens what this block's give, and of the block's own tokens the sums,
-  /// of which a warp has 16 columns.
-  struct SharedScores : Registers<8 * own_blocks> {
+  /// Where a cluster shares the columns: of the block's own tokens 16 columns a warp.
+  using OwnScores = Registers<8 * own_blocks>;
+  /// If it makes the scores, also of all tokens what this block's columns give.
+  struct SharedScores : OwnScores {
     Registers<q / 2> part;
   };
-  using Scores = std::conditional_t<K::parts == 1, Registers<q / 2>, SharedScores>;
+  using Scores = std::conditional_t<K::parts == 1, Registers<q / 2>,
+                                    std::conditional_t<K::features.scored, OwnScores, SharedScores>>;
   static TILEMAMBA_DEVICE Registers<q / 2>& part_of(Scores& scores) {
     if constexpr (K::parts == 1) {
       return scores;
@@ -46,6 +48,31 @@ struct ScoreFragments {
   int warp;
   unsigned chunk_parity;  ///< only a cluster looks at it
 
+  // In memory the scores lie as registers do: of each 16 rows, of each eight columns as far as they are causal, 16
+  // bytes of each lane.
+  TILEMAMBA_DEVICE void put(const kernels::ChunkVectors& view, std::int64_t chunk, int group,
+                            const Registers<q / 2>& scores) const {
+    float4* const to = reinterpret_cast<float4*>(view.at(chunk, group)) + pieces_before(warp) * 32 + lane;
+#pragma unroll
+    for (int k = 0; k < q / 8; ++k) {
+      if (k / 2 > warp) break;
+      to[k * 32] = {scores.r[4 * k], scores.r[4 * k + 1], scores.r[4 * k + 2], scores.r[4 * k + 3]};
+    }
+  }
+  TILEMAMBA_DEVICE void get(OwnScores& scores, const kernels::ChunkVectors& view, std::int64_t chunk, int group) const {
+    const float4* const from = reinterpret_cast<const float4*>(view.at(chunk, group)) + lane;
+#pragma unroll
+    for (int block = 0; block < own_blocks; ++block) {
+      if (warp > own_row(block)) continue;
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const float4 v = from[(pieces_before(own_row(block)) + 2 * warp + k) * 32];
+        float* const to = scores.r + 8 * block + 4 * k;
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+      }
+    }
+  }
+
   /// This block's part of each row's scores, as far as they are causal, to the block that decays them.
   TILEMAMBA_DEVICE void give(const SharedScores& scores) const {
     wait_phase(shared_address(K::scores_taken), chunk_parity ^ 1);
@@ -60,7 +87,7 @@ struct ScoreFragments {
   }
   /// Always in the same order.
   TILEMAMBA_DEVICE void sum_columns(Scores& scores) const {
-    if constexpr (K::parts > 1) {
+    if constexpr (K::parts > 1 && !K::features.scored) {
       const unsigned given = shared_address(K::scores_given);
       wait_phase(given, chunk_parity);
       if (warp == 0 && lane == 0) expect_bytes(given, K::scores_given_bytes());  // the next chunk's
@@ -97,6 +124,8 @@ struct ScoreFragments {
   }
 
  private:
+  /// Of eight columns, before those of 16 rows in memory.
+  static TILEMAMBA_DEVICE int pieces_before(int block) { return block * (block + 1); }
   /// Among the chunk's blocks of 16 rows.
   static TILEMAMBA_DEVICE int own_row(int block) { return K::part() * own_blocks + block; }
   /// This lane's 16 bytes of eight columns of what block `from` of the cluster gives of 16 rows.
@@ -105,7 +134,7 @@ struct ScoreFragments {
   }
 
   /// 16 columns of the rows that are the block's own.
-  TILEMAMBA_DEVICE void decay_own(SharedOperand& out, const SharedScores& scores, const SharedOrdinals& document,
+  TILEMAMBA_DEVICE void decay_own(SharedOperand& out, const OwnScores& scores, const SharedOrdinals& document,
                                   const DecayTable& table) const {
     const auto& decays = *table.at;
     const int row = static_cast<int>(lane / 4), column = 16 * warp + 2 * static_cast<int>(lane % 4);

@@ -58,6 +58,7 @@ struct Segment {
   int leaders[policy_workers];  ///< of each worker the first with the same head: it has the decays and decayed scores
   std::int64_t index;           ///< of the first of its units in the sequence
   std::int64_t units;           ///< that the segment has, but for a sequence's last
+  std::int64_t scores;          ///< place in the workspace of its first chunk's
   int batch, first, length;     ///< of the sequence: the row, and its tokens there
   int begin, chunks;            ///< chunks of the sequence
   int tokens_of_row;
@@ -140,6 +141,9 @@ TILEMAMBA_DEVICE bool find_segment(Segment& out, const Job& job) {
   const std::int64_t begin = out.index * sequences.cut.unit_chunks;
   out.begin = static_cast<int>(begin);
   out.chunks = static_cast<int>(kernels::least(units * sequences.cut.unit_chunks, chunks - begin));
+  if constexpr (K::features.scored) {
+    out.scores = begin + (sequences.cu_seqlens != nullptr ? sequences.first_chunk(out.sequence.index) : index * chunks);
+  }
   out.first_lap = K::features.chained && !out.is_last() ? out.chunks : 0;
   const bool whole = sequences.cut.period == 0 && !job.maps.x.by_hand && !job.maps.y.by_hand;
   out.often = {out.first + out.begin * q, out.batch, whole ? max(0, min(out.chunks, out.length / q - out.begin)) : 0,

@@ -3,7 +3,7 @@
 /// The walk: outputs and states of a segment, for the slices of heads of a block.
 ///
 /// Roles: warp 0 loads B and C; a warp for each worker sums its decays and makes B clean; warp 3 moves x and z in and y
-/// out; a warpgroup makes the scores of all workers; a warpgroup for each worker has the state and multiplies.
+/// out; a warpgroup makes (or loads) the scores of all workers; a warpgroup for each worker has the state and multiplies.
 /// Registers go where the accumulators are.
 ///
 /// A state of more than 128 columns is a cluster's: each of its blocks has 128 of them, and of C . B^T and of C . S
@@ -12,7 +12,11 @@
 /// outputs of those. (A block with all columns of one head would read B and C twice as often from L2, which is as near
 /// its limit as the tensor core.)
 ///
-/// What limits such a walk is shared memory: on an H200 (N 256) its data path is busy for 72 to 79 % of a chunk's 2800
+/// Where a group has many heads a launch before makes its scores (`scored`, score_chunks.cuh): that takes an eighth off
+/// the walk of a cluster, from shared memory most of all, and leaves more registers to the heads. It reads B and C once
+/// more from memory, for which few heads are too few.
+///
+/// What limits a walk that makes its own is shared memory: on an H200 (N 256) its data path is busy for 72 to 79 % of a chunk's 2800
 /// cycles, with operands of products (a third), tiles that come and go, and what warps load, for every register of
 /// which a warp takes a cycle, even if all lanes load the same; tensor cores work for 1400. So a load answers late, and
 /// a head's way through a chunk is long. Each head has its turn to issue the products of its state, and outputs are
@@ -48,6 +52,8 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr Features features = features_;
   static constexpr int threads = 128 * (2 + policy_workers);
   static constexpr bool sums = false;
+  /// Does each of the blocks that share a state's columns make its part of the scores?
+  static constexpr bool shares_scores = parts > 1 && !features.scored;
   using Decays = StageDecays<features.documents, parts == 1>;
 
   /// Where a cluster shares the columns: are a chunk's outputs finished under the next one's products?
@@ -66,8 +72,8 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr int given_buffers = finishes_late && parts > 2 && !features.chained ? 2 : 1;
   static constexpr unsigned z_bytes = head_bytes / parts;
   static constexpr unsigned decayed_tile = own_tokens * 128, decayed_bytes = 2 * policy_workers * decayed_tile;
-  static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;  ///< to one worker
-  static constexpr unsigned scores_bytes = (parts > 1 ? parts : 0) * own_tokens * q * 4;     ///< to a block
+  static constexpr unsigned given_bytes = (parts - 1) * own_tokens * channels_of_slice * 4;   ///< to one worker
+  static constexpr unsigned scores_bytes = (shares_scores ? parts : 0) * own_tokens * q * 4;  ///< to a block
   /// Of the state that enters from the segment before: registers of a piece, and how many there is room for at once.
   static constexpr int state_piece = 8, state_places = features.chained ? (parts == 1 ? 4 : 3) : 0;
   static constexpr unsigned states_bytes = policy_workers * state_places * state_piece * 512;
@@ -86,7 +92,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr unsigned ones_at = decays_at + stages * policy_workers * sizeof(Decays);
   static constexpr unsigned skips_at = ones_at + q * 4;
   static constexpr unsigned barriers_at = skips_at + policy_workers * channels_of_slice * 4;
-  static constexpr int cluster_barriers = parts > 1 ? 2 * (given_buffers * policy_workers + 1) : 0;
+  static constexpr int cluster_barriers = parts > 1 ? 2 * (given_buffers * policy_workers + shares_scores) : 0;
   static constexpr int barriers = 3 * stages + 5 * policy_workers + 2 * x_stages + z_stages + 1 + cluster_barriers +
                                   3 * policy_workers * state_places;
   static constexpr unsigned cores_at = barriers_at + barriers * 8;  ///< what the tensor cores' workers need
@@ -103,7 +109,7 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
   static constexpr bool prepares_early = Cores::prepares_early(E::dtype, features);
 
   // Registers of a thread of each role; 512 in all.
-  static constexpr int head_registers = Cores::head_registers(n, parts);
+  static constexpr int head_registers = Cores::head_registers(n, features, parts);
   static constexpr int score_registers = Cores::score_registers(n, features, parts);
   static constexpr int mover_registers = 512 - 2 * head_registers - score_registers;
 
@@ -151,6 +157,8 @@ struct WalkKernel : PartOfState<n_, parts_, features_.chained> {
       init(given, given_buffers * policy_workers, 1);
       init(taken, given_buffers * policy_workers, 4 * (parts - 1));
       for (int k = 0; k < given_buffers * policy_workers; ++k) expect_bytes(memory + given + 8 * k, given_bytes);
+    }
+    if constexpr (shares_scores) {
       init(scores_given, 1, 1);
       init(scores_taken, 1, 4 * parts);
       expect_bytes(memory + scores_given, scores_given_bytes());
@@ -434,18 +442,27 @@ struct Walk {
     W w{lane, warp % 4, 0};
     const ScoresCall call{};
     const unsigned base = memory / 16;
-    const auto multiply = [&](kernels::GroupChunk<W>& group, int stage) {
-      group.C.at = base + stage * (K::stage_bytes / 16);
-      group.B.at = group.C.at + K::group_bytes / 16;
-      return kernels::multiply_scores(w, group);
+    const auto begin = [&](kernels::GroupChunk<W>& group, const Ring<K::stages>& ring, bool exists, int k) {
+      if constexpr (K::features.scored) {
+        if (exists) kernels::load_scores(w, job.call, segment.scores + k, segment.slices[0].group, group);
+        return typename W::Token{};
+      } else {
+        if (exists) wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
+        group.C.at = base + ring.stage * (K::stage_bytes / 16);
+        group.B.at = group.C.at + K::group_bytes / 16;
+        return kernels::multiply_scores(w, group);
+      }
     };
-    const auto give = [&](kernels::GroupChunk<W>& group, int buffer) {
+    const auto end = [&](const typename W::Token& product, kernels::GroupChunk<W>& group, bool exists, int buffer) {
+      if constexpr (!K::features.scored) w.wait(product);
       w.chunk_parity = buffer;
-      if constexpr (K::parts > 1) w.give(group.scores);
+      if constexpr (K::shares_scores)
+        if (exists) w.give(group.scores);
     };
     const bool one_head = segment.leaders[policy_workers - 1] == 0;
-    const auto decay = [&](kernels::GroupChunk<W>& group, int stage, int buffer, unsigned parity) {
+    const auto decay = [&](kernels::GroupChunk<W>& group, int stage, unsigned ready, int buffer, unsigned parity) {
       w.chunk_parity = buffer;
+      if constexpr (K::features.scored) wait_phase(memory + K::full + 8 * stage, ready);
       kernels::sum_scores(w, group);
       for (int worker = 0; worker < policy_workers; ++worker)
         wait_phase(memory + K::decayed_empty + 8 * (2 * worker + buffer), parity);
@@ -475,25 +492,22 @@ struct Walk {
     Ring<K::stages> ring;
     const int chunks = segment.chunks;
     if constexpr (features.chained) make_first_lap(ring);
-    wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
-    auto first = multiply(even, ring.stage);
-    w.wait(first);
-    give(even, 0);
+    if constexpr (K::features.scored) wait_for_last_launch();
+    auto first = begin(even, ring, true, 0);
+    end(first, even, true, 0);
     for (int k = 0; k < chunks; k += 2) {
       const int even_stage = ring.stage;
+      const unsigned even_ready = ring.parity;
       ring.advance();
+      auto odd_product = begin(odd, ring, k + 1 < chunks, k + 1);
+      decay(even, even_stage, even_ready, 0, (k / 2 & 1) ^ 1);
+      end(odd_product, odd, k + 1 < chunks, 1);
       const int odd_stage = ring.stage;
-      if (k + 1 < chunks) wait_phase(memory + K::full + 8 * odd_stage, ring.parity);
-      auto odd_product = multiply(odd, odd_stage);
-      decay(even, even_stage, 0, (k / 2 & 1) ^ 1);
-      w.wait(odd_product);
-      if (k + 1 < chunks) give(odd, 1);
+      const unsigned odd_ready = ring.parity;
       ring.advance();
-      if (k + 2 < chunks) wait_phase(memory + K::full + 8 * ring.stage, ring.parity);
-      auto even_product = multiply(even, ring.stage);
-      if (k + 1 < chunks) decay(odd, odd_stage, 1, (k / 2 & 1) ^ 1);
-      w.wait(even_product);
-      if (k + 2 < chunks) give(even, 0);
+      auto even_product = begin(even, ring, k + 2 < chunks, k + 2);
+      if (k + 1 < chunks) decay(odd, odd_stage, odd_ready, 1, (k / 2 & 1) ^ 1);
+      end(even_product, even, k + 2 < chunks, 0);
     }
   }
 
@@ -717,8 +731,8 @@ __global__ void __launch_bounds__(K::threads, 1) walk(const __grid_constant__ Jo
       if (!map->by_hand) prefetch_map(map->map);
     }
   }
-  // After sums it is only these that must be waited for, and later.
-  if (threadIdx.x == 96 && !job.after_sums) wait_for_last_launch();
+  // After another launch of this call it is only that one which must be waited for, and later.
+  if (threadIdx.x == 96 && !job.follows) wait_for_last_launch();
   if (threadIdx.x >= 128) {
     const unsigned thread = threadIdx.x - 128;
     // Above the diagonal the decayed scores stay zero.

@@ -18,6 +18,7 @@
 #define threadIdx (::tilemamba::test::cuda::thread_index())
 #define blockIdx (::tilemamba::test::cuda::block_index())
 #define blockDim (::tilemamba::test::cuda::block_size())
+#define gridDim (::tilemamba::test::cuda::grid_size())
 
 struct alignas(8) float2 {
   float x, y;
