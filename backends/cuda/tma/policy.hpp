@@ -44,8 +44,9 @@ inline constexpr std::size_t chained_variant = 4, scored_variant = 5;
 
 /// Times on an H200 in microseconds, for the choice of segments. All are fitted together to about 2500 times of bf16
 /// calls that were cut by hand (128 to 262144 tokens, the published grid's and models' sizes, replayed in graphs), so
-/// that what is chosen by them loses least: less than 1 % to the best cut tried, on average. Those of scores came later:
-/// they separate the calls, of ten tried, that became faster by making scores first from those that became slower.
+/// that what is chosen by them loses least: less than 1 % to the best cut tried, on average. Those of scores came
+/// later: they separate the calls, of ten tried, that became faster by making scores first from those that became
+/// slower.
 struct Costs {
   double walk, walk_chunk;    ///< of a launch of walks, beside their chunks; of a chunk
   double sum, sum_chunk;      ///< the same of the first pass

@@ -3,8 +3,8 @@
 /// The walk: outputs and states of a segment, for the slices of heads of a block.
 ///
 /// Roles: warp 0 loads B and C; a warp for each worker sums its decays and makes B clean; warp 3 moves x and z in and y
-/// out; a warpgroup makes (or loads) the scores of all workers; a warpgroup for each worker has the state and multiplies.
-/// Registers go where the accumulators are.
+/// out; a warpgroup makes (or loads) the scores of all workers; a warpgroup for each worker has the state and
+/// multiplies. Registers go where the accumulators are.
 ///
 /// A state of more than 128 columns is a cluster's: each of its blocks has 128 of them, and of C . B^T and of C . S
 /// only what these give. Both are summed as soon as they are there: each block gives away its parts of all tokens but
@@ -16,17 +16,17 @@
 /// the walk of a cluster, from shared memory most of all, and leaves more registers to the heads. It reads B and C once
 /// more from memory, for which few heads are too few.
 ///
-/// What limits a walk that makes its own is shared memory: on an H200 (N 256) its data path is busy for 72 to 79 % of a chunk's 2800
-/// cycles, with operands of products (a third), tiles that come and go, and what warps load, for every register of
-/// which a warp takes a cycle, even if all lanes load the same; tensor cores work for 1400. So a load answers late, and
-/// a head's way through a chunk is long. Each head has its turn to issue the products of its state, and outputs are
-/// weighed by the block that finishes them, which needs few weights. Tried there, and for N 256, N 512 and heads of 128
-/// channels at once none faster by more than a percent: code for each block instead of registers that are selected;
-/// another order of rows; scores kept where they stay; two buffers for what two blocks give each other; outputs taken
-/// before the next products are issued, published after them, or finished by two other warps; x multiplied from shared
-/// memory instead of from registers; a state that is scaled when it must be instead of in every chunk (1 %); waits that
-/// suspend a warp for longer; tiles asked for before the roles begin; a slice for a block, of whose columns two
-/// warpgroups have half each. Where a thread spills one register, N 512 becomes a tenth slower.
+/// What limits a walk that makes its own is shared memory: on an H200 (N 256) its data path is busy for 72 to 79 % of a
+/// chunk's 2800 cycles, with operands of products (a third), tiles that come and go, and what warps load, for every
+/// register of which a warp takes a cycle, even if all lanes load the same; tensor cores work for 1400. So a load
+/// answers late, and a head's way through a chunk is long. Each head has its turn to issue the products of its state,
+/// and outputs are weighed by the block that finishes them, which needs few weights. Tried there, and for N 256, N 512
+/// and heads of 128 channels at once none faster by more than a percent: code for each block instead of registers that
+/// are selected; another order of rows; scores kept where they stay; two buffers for what two blocks give each other;
+/// outputs taken before the next products are issued, published after them, or finished by two other warps; x
+/// multiplied from shared memory instead of from registers; a state that is scaled when it must be instead of in every
+/// chunk (1 %); waits that suspend a warp for longer; tiles asked for before the roles begin; a slice for a block, of
+/// whose columns two warpgroups have half each. Where a thread spills one register, N 512 becomes a tenth slower.
 ///
 /// Where all segments of a sequence are a cluster (`chained`), each is gone over twice. In the first lap B and x come
 /// and the heads' workers sum the state, from zero; what enters the first segment then goes along the cluster, from
