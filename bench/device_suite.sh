@@ -61,6 +61,9 @@ for member in "${members[@]}"; do
     [[ $tool == racecheck && $member != cuda-sm80 ]] && continue
     step "$tool.$member" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/tilemamba" check --all \
       --backend "$member" "$here"/tests/golden/{minimal,varlen_with_documents,mild_fp32,chunk_states}.safetensors
+    # Many heads of a group: what is made for all of them.
+    [[ $member == cuda-sm90 ]] && step "$tool.$member.heads" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      env TILEMAMBA_TEST_DRAWS=0 "$build/bin/tilemamba_cuda_tests" --gtest_brief=1 --gtest_filter='*ManyHeadsOfAGroup/cuda_sm90_automatic*'
   done
 done
 

@@ -80,6 +80,27 @@ TEST_P(OnCuda, AnotherDeviceIsCurrent) {
   }
 }
 
+/// So many that what is theirs together is made once, before (on an H200; see CudaPlans.ScoresOfManyHeadsAreMadeOnce),
+/// in a row and packed, and with the same bits every time.
+TEST_P(OnCuda, ManyHeadsOfAGroup) {
+  for (const DType dtype : types({DType::bf16, DType::f16})) {
+    for (int kind = 0; kind < 3; ++kind) {
+      Spec spec;
+      spec.type(dtype);
+      spec.tokens = kind == 0 ? 1300 : 500, spec.heads = kind == 0 ? 132 : 64, spec.state = kind == 0 ? 256 : 512;
+      if (kind == 2) spec.pack({0, 249, 0, 1, 250});
+      spec.head_dim = 8, spec.initial_states = spec.final_states = DType::f32, spec.decay = Decay::slow;
+      if (!run_within_bars(spec)) continue;
+      Call first(fit(spec)), again(fit(spec));
+      ASSERT_TRUE(run(first));
+      for (std::int64_t k = 0; k < draws(20); ++k) {
+        ASSERT_TRUE(run(again));
+        ASSERT_NO_FATAL_FAILURE(expect_same_outputs(first.arguments, again.arguments));
+      }
+    }
+  }
+}
+
 std::vector<Target> cuda_targets() {
   std::vector<Target> result;
   for (const Target& target : targets()) {

@@ -739,6 +739,14 @@ TEST(CudaPlans, ScoresOfManyHeadsAreMadeOnce) {
   EXPECT_FALSE(cutting(problem).scored);
   problem.z = false, problem.state = 128;
   EXPECT_FALSE(cutting(problem).scored);
+  // OnCuda.ManyHeadsOfAGroup
+  problem.batch = 1, problem.tokens = 1300, problem.head_dim = 8;
+  problem.heads = 132, problem.state = 256;
+  EXPECT_TRUE(cutting(problem).scored);
+  problem.tokens = 500, problem.heads = 64, problem.state = 512;
+  EXPECT_TRUE(cutting(problem).scored);
+  problem.packed_sequences = 5;
+  EXPECT_TRUE(cutting(problem).scored);
 }
 TEST(CudaPlans, ScoresOfThePlayedMachine) {
   for (const Spec& spec :
