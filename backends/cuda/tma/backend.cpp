@@ -271,6 +271,7 @@ class WalkBackend : public DeviceBackend {
     }
     return cutting_of(problem, policy, at_once);
   }
+
   Generation generation_;
 };
 

@@ -31,8 +31,8 @@ inline constexpr std::array variants = {Features{},
                                         Features{true},
                                         Features{true, true},
                                         Features{true, true, true},
-                                        Features{false, false, false, true},
-                                        Features{false, false, false, false, true}};
+                                        Features{.chained = true},
+                                        Features{.scored = true}};
 
 /// The least variant that does all that a problem asks for.
 [[nodiscard]] inline std::size_t variant_of(const Problem& problem) {
