@@ -33,10 +33,10 @@ for object in "$@"; do
     match($0, / (UTCHMMA|HGMMA|HMMA|LDTM|STTM|LDGSTS|UTMALDG)[. ]/) { has[substr($0, RSTART + 1, RLENGTH - 2)] = 1 }
     END { report() }
     function report(  fine) {
-      if (name !~ /walk|fused|sum_segments|pass_state|compute_out/) return
+      if (name !~ /walk|fused|sum_segments|score_chunks|pass_state|compute_out/) return
       fine = "HMMA" in has && "LDGSTS" in has
       if (name ~ /sm90/) fine = "HGMMA" in has && "UTMALDG" in has
-      if (name ~ /sm100/) fine = "UTCHMMA" in has && "LDTM" in has && "STTM" in has && "UTMALDG" in has
+      if (name ~ /sm100/) fine = "UTCHMMA" in has && "LDTM" in has && ("STTM" in has || name ~ /score_chunks/) && "UTMALDG" in has
       if (least < 4) fine = 0
       if (!fine) print "    " name
     }')

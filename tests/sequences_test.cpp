@@ -70,6 +70,24 @@ TEST(Sequences, ChunksHavePlaces) {
     }
   }
 }
+/// Whatever cu_seqlens holds.
+TEST(Sequences, ChunksHavePlacesInsideTheWorkspace) {
+  std::mt19937 random(9);
+  for (int turn = 0; turn < 200; ++turn) {
+    Packed packed(lengths_of(random, 30, 300), {64, 0, 2, 1});
+    const Sequences& all = packed.sequences;
+    const auto most = static_cast<std::int32_t>(all.tokens + 100);
+    for (std::int32_t& bound : packed.bounds) bound = std::uniform_int_distribution(-100, most)(random);
+    for (std::int64_t s = 0; s < all.count; ++s) {
+      EXPECT_GE(all.first_chunk(s), 0);
+      EXPECT_LE(all.first_chunk(s) + all.cut.chunks(all.length(s)), all.cut.chunks(all.tokens) + all.count);
+    }
+    for (std::int64_t chunk = 0; chunk < all.cut.chunks(all.tokens) + all.count; ++chunk) {
+      const std::int64_t s = all.of_chunk(chunk).index;
+      EXPECT_TRUE(s >= 0 && s < all.count);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tilemamba::kernels

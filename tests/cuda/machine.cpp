@@ -25,7 +25,8 @@ std::string run(const Launch& launch, const std::function<void()>& body, std::ui
   if (!launch.early) unfinished.clear();
   for (unsigned k = 0; k < launch.blocks / launch.cluster && machine.fault.empty(); ++k) machine.run_cluster(k, body);
   at_work = before;
-  if (launch.early && !machine.waited_for_last_launch) unfinished.merge(written_before);
+  // Who waits for an early launch waits for what that has waited for, too.
+  if (launch.early) (machine.waited_for_last_launch ? written_now : unfinished).merge(written_before);
   std::swap(written_before, written_now);
   ++launches_before;
   return machine.fault;

@@ -543,6 +543,17 @@ TEST(CudaCalls, NothingIsLaunchedForNoSequence) {
     EXPECT_EQ(call.damage(), "") << backend->name();
   }
 }
+/// Nor does anybody reach beyond what there is, or wait for ever, where sequences overlap or end before they begin.
+TEST(CudaCalls, OfBadSequences) {
+  for (const Backend* const backend : {&hopper(), &blackwell()}) {
+    Call call(with_scores_of_packed());
+    const auto bounds = {0, 300, -5, 190, 190, 1000, 7, 320, 254};
+    std::ranges::copy(bounds, static_cast<std::int32_t*>(const_cast<void*>(call.arguments.cu_seqlens->data)));
+    call.prepare();
+    EXPECT_EQ(fault_of(*backend, call), "") << backend->name();
+    EXPECT_EQ(call.damage(), "") << backend->name();
+  }
+}
 /// What is not finite stays in its document, of which a segment's sum has whole chunks before the next one's.
 TEST(CudaCalls, SumsEndWhereADocumentBegins) {
   Spec spec = in_long_segments();

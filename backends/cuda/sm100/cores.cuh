@@ -24,11 +24,16 @@ struct Cores {
   static TILEMAMBA_DEVICE void init_barriers(unsigned at) {
     for (int k = 0; k < product_barriers; ++k) barrier_init(at + 8 + 8 * k, 1);
   }
-  /// All threads. Nobody else is on the multiprocessor: a block has nearly all of its shared memory.
+  /// Of tensor memory. Where there are heads nobody else is on the multiprocessor: a block has nearly all of its shared
+  /// memory. Of those that make scores two are.
+  template <class K>
+  static constexpr unsigned columns = allocated_columns(requires { typename K::HeadWorker; } ? InputsAt::end
+                                                                                             : ScoresAt::end);
+  /// All threads.
   template <class K>
   static TILEMAMBA_DEVICE void begin() {
     if (threadIdx.x < 32) {
-      tensor_allocate(shared_address(K::cores_at), columns);
+      tensor_allocate(shared_address(K::cores_at), columns<K>);
       tensor_relinquish();
     }
     meet(0, K::threads);
@@ -39,7 +44,7 @@ struct Cores {
     meet(0, K::threads);
     if (threadIdx.x >= 32) return;
     fence_after_sync();
-    tensor_release(*reinterpret_cast<const unsigned*>(shared_memory + K::cores_at), columns);
+    tensor_release(*reinterpret_cast<const unsigned*>(shared_memory + K::cores_at), columns<K>);
   }
 };
 

@@ -23,7 +23,7 @@ struct After {
 struct Nothing {
   static constexpr unsigned end = 0;
 };
-using ScoresAt = After<Nothing, q>;       ///< of one chunk, and in the other lanes of the next
+using ScoresAt = After<Nothing, q>;       ///< in the walk of one chunk, and in the other lanes of the next
 using OutputsAt = After<ScoresAt, q>;     ///< y^T
 using StateAt = After<OutputsAt, n>;      ///< fp32
 using MoreAt = After<StateAt, n>;         ///< another state, to be added
@@ -31,7 +31,6 @@ using EnteringAt = After<MoreAt, n / 2>;  ///< S_in, in pairs
 using WeightedAt = After<EnteringAt, q / 2>;
 using InputsAt = After<WeightedAt, q / 2>;  ///< x^T
 static_assert(InputsAt::end <= most_columns);
-inline constexpr unsigned columns = allocated_columns(InputsAt::end);
 
 /// What may be under way at a time, each with a barrier of its own: a barrier cannot tell a phase from the one but
 /// next.

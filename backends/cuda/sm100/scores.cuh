@@ -19,7 +19,7 @@ struct ScoreWorker : ScoreFragments<K>, Products<K> {
   template <class R, class C, Part part = Part::full>
   using Accumulator = Scores;
 
-  /// Chunks take turns with the lanes.
+  /// In the walk chunks take turns with the lanes.
   TILEMAMBA_DEVICE Token mma_ABt(tile::Set<Scores> scores, const SharedTile<tile::as_A>& C,
                                  const SharedTile<tile::as_Bt | tile::as_B>& B) {
     scores.target.at = in_lane(this->tensor + ScoresAt::at, 16 * this->parity(scores_product));
