@@ -58,8 +58,8 @@ enum class Mistake {
   outputs_bytes_miscounted,
   stores_not_waited_for,        ///< cp.async.bulk.wait_group
   launch_not_waited_for,        ///< griddepcontrol.wait, not in a sequence's first launch
-  second_launch_does_not_wait,  ///< and so may end before the first
   others_not_waited_for,        ///< the same, there
+  second_launch_does_not_wait,  ///< and so may end before the first
   product_not_fenced,           ///< wgmma.fence
   product_not_waited_for,       ///< wgmma.wait_group
   product_waited_for_too_late,  ///< one group more is left under way

@@ -84,7 +84,6 @@ class WalkExecutable : public Executable {
                                     cutting.chained > 1 ? chained_variant
                                     : cutting.scored    ? scored_variant
                                                         : variant_of(problem))),
-        scorers_(2 * facts(problem.device).multiprocessors),
         encode_(find_encoder()) {}
 
   /// What a first launch would do otherwise: the kernels are loaded and may have their shared memory. @returns why not,
@@ -157,7 +156,7 @@ class WalkExecutable : public Executable {
     job.follows = sums > 0;
     const std::int64_t scored = call.sequences.chunks * call.groups;
     launch(kernels_.score_chunks.function, kernels_.score_chunks.threads, kernels_.score_chunks.shared_bytes,
-           std::min<std::int64_t>(scored, scorers_), &job, job.follows);
+           std::min<std::int64_t>(scored, 2 * facts(problem_.device).multiprocessors), &job, job.follows);
     job.follows = job.follows || scored > 0;
     launch(kernels_.walk.function, kernels_.walk.threads, kernels_.walk.shared_bytes, walks * policy_.parts, &job,
            job.follows || !packed, policy_.parts * cutting_.chained);
@@ -191,7 +190,6 @@ class WalkExecutable : public Executable {
   Problem padded_;
   Cutting cutting_;
   Kernels kernels_;
-  int scorers_;  ///< blocks that make scores
   EncodeMap encode_;
 };
 

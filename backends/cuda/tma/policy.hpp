@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "kernels/lower.hpp"
@@ -143,18 +144,19 @@ struct Rows {
                                           bool scores) {
   constexpr std::int64_t most_units = 4, most_dealt = 16;
   const std::int64_t rows = its.count, chunks = its.chunks, places = at_once[policy.parts];
-  Cutting best{chunks, 1};
-  double least = time_of(best, its, policy, at_once);
+  Cutting best{};
+  double least = std::numeric_limits<double>::infinity();
   const auto consider = [&](Cutting cutting) {
     for (const bool scored : {false, true}) {
+      if (scored && (!scores || cutting.chained > 1)) break;
       cutting.scored = scored;
       const double time = time_of(cutting, its, policy, at_once);
-      if (time >= least || (scored && (!scores || policy.parts == 1 || cutting.chained > 1))) continue;
+      if (time >= least) continue;
       least = time;
       best = cutting;
     }
   };
-  consider(best);
+  consider({chunks, 1});
   for (std::int64_t walks = 2; walks <= std::min(chunks, 2 * places); ++walks) {
     for (std::int64_t units = 1; units <= most_units; ++units)
       consider({kernels::divide_up(chunks, walks * units), units});
@@ -177,14 +179,12 @@ struct Rows {
   return best;
 }
 
-/// May scores be made before?
+/// May scores be made before, where blocks share a state's columns?
 [[nodiscard]] inline bool may_score(const Problem& problem) {
   return variant_of(problem) == 0 && !problem.options.batch_invariant;
 }
 /// May a cluster have all segments of a sequence?
-[[nodiscard]] inline bool may_chain(const Problem& problem) {
-  return variant_of(problem) == 0 && !problem.packed_sequences && !problem.options.batch_invariant;
-}
+[[nodiscard]] inline bool may_chain(const Problem& problem) { return may_score(problem) && !problem.packed_sequences; }
 
 [[nodiscard]] inline Cutting cutting_of(const Problem& problem, const Policy& policy, const AtOnce& at_once) {
   if (problem.options.batch_invariant) return {invariant_segment_tokens / q, 1};
@@ -195,7 +195,7 @@ struct Rows {
   // The lengths of packed sequences are not known: pieces as if all were one.
   const std::int64_t sequences = problem.packed_sequences ? 1 : std::max<std::int64_t>(1, problem.batch);
   Cutting cutting = best_cutting({sequences * blocks, chunks, sequences * problem.groups}, policy, at_once,
-                                 may_chain(problem), may_score(problem));
+                                 may_chain(problem), policy.parts > 1 && may_score(problem));
   if (problem.packed_sequences) cutting = {cutting.unit_chunks * cutting.units, 1, 0, 1, cutting.scored};
   return cutting;
 }
